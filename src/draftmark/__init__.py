@@ -1,0 +1,1 @@
+"""draftmark: an LLM serving engine that drafts, and the measurements that mark it."""

@@ -1,0 +1,1 @@
+"""What everything may speak about: configuration, requests, plans, messages, errors. No torch."""

@@ -1,0 +1,217 @@
+"""The configuration tree: one dataclass field is one flag, one file key and one line of docs.
+
+`AUTO` (None) means "choose for me"; `core.resolve` turns every auto into a value with its source.
+Nothing changes a `Config` after it is made. `--kv-pool-tokens` is `memory.kv_pool_tokens` in a
+file. Metadata of a field: `doc`, `choices`, `flag` (when it differs from the name), `metavar`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+AUTO = None
+
+
+def _option(default: Any, doc: str, *, choices: tuple[str, ...] = (), metavar: str = "") -> Any:
+    return field(default=default, metadata={"doc": doc, "choices": choices, "metavar": metavar})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model, and how it is read."""
+
+    model: str = _option(
+        "smollm2",
+        "Model to serve: a directory or .gguf file (a name with a slash that exists), a built-in "
+        "name, or a Hugging Face hub id.",
+        metavar="MODEL",
+    )
+    dtype: str | None = _option(
+        AUTO,
+        "Number format of weights and activations. auto: the checkpoint's on a GPU, the fastest of "
+        "a short probe on a CPU.",
+        choices=("bfloat16", "float16", "float32", "float64"),
+    )
+    kv_dtype: str | None = _option(
+        AUTO,
+        "Number format of cached keys and values. auto: the same as --dtype.",
+        choices=("bfloat16", "float16", "float32", "float64"),
+    )
+    max_context: int | None = _option(
+        AUTO,
+        "Most tokens of prompt and answer together. auto: the model's own limit, or what the "
+        "KV pool holds if that is less.",
+        metavar="TOKENS",
+    )
+    served_model_name: tuple[str, ...] = _option(
+        (),
+        "Name(s) the API answers to, comma separated. Default: MODEL as given.",
+        metavar="NAMES",
+    )
+    chat_template: str | None = _option(
+        AUTO, "File with a Jinja chat template. auto: the checkpoint's own.", metavar="FILE"
+    )
+    tool_parser: str | None = _option(
+        AUTO, "Parser of tool calls in answers (not built yet).", metavar="NAME"
+    )
+    reasoning_parser: str | None = _option(
+        AUTO, "Parser of reasoning in answers (not built yet).", metavar="NAME"
+    )
+    seed: int = _option(0, "Seed from which requests without one draw theirs.", metavar="N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig:
+    """How much memory the engine may take."""
+
+    memory_fraction: float | None = _option(
+        AUTO,
+        "Share of the device that weights, pools and work space may take together. auto: 0.9 on a "
+        "GPU, 0.5 of the memory available at start on a CPU.",
+        metavar="SHARE",
+    )
+    kv_pool_tokens: int | None = _option(
+        AUTO, "Tokens the KV pool holds. auto: what the memory allows.", metavar="TOKENS"
+    )
+    state_slots: int | None = _option(
+        AUTO,
+        "Sequences that can hold device state at once, draining ones included. auto: --max-running "
+        "and a quarter more.",
+        metavar="N",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleConfig:
+    """Which tokens run next."""
+
+    max_running: int | None = _option(
+        AUTO, "Most sequences that run at once. auto: 64 on a CPU, 256 on a GPU.", metavar="N"
+    )
+    max_turn_ms: float | None = _option(
+        AUTO,
+        "Longest step wanted while anything decodes; prefill chunks shrink to fit, by the cost "
+        "table measured at start. auto: no limit but --prefill-tokens.",
+        metavar="MS",
+    )
+    prefill_tokens: int | None = _option(
+        AUTO,
+        "Most prompt tokens in one step. auto: 512 on a CPU, 4096 on a GPU.",
+        metavar="TOKENS",
+    )
+    max_queue: int = _option(
+        1024, "Most waiting requests; beyond it, HTTP 429 at once.", metavar="N"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """Over how many devices, and how they talk."""
+
+    device: str | None = _option(
+        AUTO, "Where the model runs. auto: cuda where there is one.", choices=("cpu", "cuda")
+    )
+    threads: int | None = _option(
+        AUTO, "Threads of a CPU worker. auto: the cores this process may use.", metavar="N"
+    )
+    tp: int = _option(1, "Tensor-parallel ranks (above 1 is not built yet).", metavar="N")
+    pp: int = _option(1, "Pipeline stages (above 1 is not built yet).", metavar="N")
+    stages: tuple[int, ...] = _option(
+        (), "Layers of each pipeline stage, comma separated (not built yet).", metavar="N,N"
+    )
+    cohorts: int | None = _option(
+        AUTO, "Cohorts in flight. auto: as many as stages (above 1 is not built yet).", metavar="N"
+    )
+    lanes: str | None = _option(
+        AUTO,
+        "Channel between stages. auto: local (the others are not built yet).",
+        choices=("local", "test", "gloo", "nccl", "peer"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphConfig:
+    """CUDA graphs (not built yet)."""
+
+    graph_rows: tuple[int, ...] = _option(
+        (), "Row counts to capture graphs for, comma separated (not built yet).", metavar="N,N"
+    )
+    eager: tuple[str, ...] = _option(
+        ("all",),
+        "Phases that run without graphs: none, all, or a list of verify,draft,prefill (only all "
+        "is built yet).",
+        metavar="PHASES",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationConfig:
+    """Drafting (not built yet)."""
+
+    draft: str = _option(
+        "none", "Where drafts come from (only none is built yet).", choices=("none", "mtp", "ngram")
+    )
+    draft_tokens: int | None = _option(
+        AUTO, "Drafts a step, 0 to 8 (only auto and 0 are built yet).", metavar="K"
+    )
+    synthetic_acceptance: float | None = _option(
+        AUTO, "Pretend drafts are accepted at this rate (not built yet).", metavar="RATE"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The HTTP server."""
+
+    host: str = _option("127.0.0.1", "Address to listen on.", metavar="ADDRESS")
+    port: int = _option(8000, "Port to listen on; 0 takes a free one.", metavar="PORT")
+    api_key_file: str | None = _option(
+        AUTO, "File with one API key a line. Without it no key is asked for.", metavar="FILE"
+    )
+    allowed_hosts: tuple[str, ...] = _option(
+        (),
+        "Host names accepted in Host and Origin besides the loopback ones and --host, comma "
+        "separated; * accepts any.",
+        metavar="NAMES",
+    )
+    log_prompts: bool = _option(False, "Write prompt and answer text to the log.")
+    drain_seconds: float = _option(
+        30.0, "Longest wait for running requests after SIGTERM.", metavar="S"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugConfig:
+    """Finding faults."""
+
+    on_nan: str = _option(
+        "fail",
+        "On a non-finite value: fail ends the request, stop also ends the server.",
+        choices=("fail", "stop"),
+    )
+    debug_sync: tuple[str, ...] = _option(
+        (),
+        "Synchronise around lane, graph, copy, comma separated (not built yet).",
+        metavar="KINDS",
+    )
+    record_plans: str | None = _option(
+        AUTO, "Write every plan and result to this file, for `draftmark rerun`.", metavar="FILE"
+    )
+    step_timeout_s: float = _option(
+        60.0, "A step that takes longer than this is a hang: the server stops.", metavar="S"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole tree, as declared. See `core.resolve` for what became of it."""
+
+    model: ModelConfig = ModelConfig()
+    memory: MemoryConfig = MemoryConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    parallel: ParallelConfig = ParallelConfig()
+    graphs: GraphConfig = GraphConfig()
+    speculation: SpeculationConfig = SpeculationConfig()
+    server: ServerConfig = ServerConfig()
+    debug: DebugConfig = DebugConfig()

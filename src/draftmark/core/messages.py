@@ -1,0 +1,109 @@
+"""What the API process and the engine process say to one another (contract 8).
+
+To the engine: `Add`, `Abort`, `Finish`, `ResetCache`, `Drain`. From it: `StepOutputs` (one message
+a committed step), `CacheWasReset`, `EngineState`. All are tagged msgspec unions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from draftmark.core.request import FinishReason, Request
+from draftmark.core.step import TokenLogprobs
+
+
+class Add(msgspec.Struct, frozen=True, tag="add"):
+    """Queue these requests (all choices of one client call), all or none of them."""
+
+    requests: list[Request]
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """The client left. Unknown or already ended ids are ignored: an abort races with an end."""
+
+    ids: list[int]
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """End a request after its output token number `num_tokens` (1-based), found where text is."""
+
+    id: int
+    num_tokens: int
+    reason: FinishReason
+
+
+class ResetCache(msgspec.Struct, frozen=True, tag="reset_cache"):
+    """Drop every cached page that no running sequence uses. Answered by `CacheWasReset`."""
+
+    token: int
+
+
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Take no more requests; exit with status 0 when the last one ended."""
+
+
+ToEngine = Add | Abort | Finish | ResetCache | Drain
+
+
+class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """New tokens of one request. `finish` is set exactly once, on its last output.
+
+    `cached_tokens` (prompt tokens restored from the prefix cache) is set on the first output.
+    `error` says why when `finish` is `error`. An end by `Finish` is confirmed here too, with no
+    tokens.
+    """
+
+    id: int
+    token_ids: list[int]
+    finish: FinishReason | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    cached_tokens: int = -1
+    error: str = ""
+    error_status: int = 500
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Gauges and running totals since start; totals never fall."""
+
+    waiting: int = 0
+    running: int = 0
+    draining: int = 0
+    pages_total: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0
+    slots_total: int = 0
+    slots_free: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    overrun_tokens: int = 0
+    preemptions: int = 0
+    aborts: int = 0
+    bad_rows: int = 0
+    engine_us: int = 0
+    worker_us: int = 0
+
+
+class StepOutputs(msgspec.Struct, frozen=True, tag="outputs"):
+    """Everything one committed step gave; `stats` is attached at most every 100 ms."""
+
+    outputs: list[RequestOutput]
+    stats: EngineStats | None = None
+
+
+class CacheWasReset(msgspec.Struct, frozen=True, tag="cache_was_reset"):
+    token: int
+    pages_dropped: int
+
+
+class EngineState(msgspec.Struct, frozen=True, tag="state"):
+    """`loading` (with a phase), `ready` (with the ready record as JSON), `draining`, `failed`."""
+
+    state: str
+    detail: str = ""
+    ready: dict[str, object] | None = None
+
+
+FromEngine = StepOutputs | CacheWasReset | EngineState

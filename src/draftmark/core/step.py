@@ -1,0 +1,171 @@
+"""`StepPlan` and `StepResult`: the only data that crosses between deciding and computing.
+
+A plan is blind: no field depends on a token the host has not received. A *verify row* names a
+slot; its length, tokens and positions live on the device. A *prefill row* carries ids. What the
+host adds about a sequence (sampling parameters, page-table deltas) is said once, at admission or
+when pages are appended, never repeated.
+
+Words: `length` of a slot is the number of tokens whose keys and values are written. The token
+at index `length` (sampled, not yet run) is the slot's *pending* token. The token sampled from the
+logits of index i has index i + 1, and its noise is drawn from (seed, i + 1).
+
+Structs are encoded as arrays (`array_like`): field order is the wire format, append only.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RowSampling(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Sampling parameters of a slot, as the sampler needs them (floats validated on admission).
+
+    `logprobs` is -1 for none. `bias` holds (token id, added logit) pairs.
+    """
+
+    seed: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logprobs: int
+    bias: tuple[tuple[int, float], ...] = ()
+
+
+class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A sequence takes a slot under a new generation. Sent in the plan of its first prefill row.
+
+    `end` is the total token count (prompt + emitted) at which the slot is done with reason
+    length: min(prompt + max_tokens, context). Stores at positions >= `end` go to the dump page.
+    While the total is below `min_end`, ids in `stop_ids` cannot be sampled. `request` labels
+    faults. `cached` is the number of leading tokens whose pages come from the prefix cache.
+    `prompt_ids` and `output_ids` rebuild penalty counts and are empty without penalties.
+    """
+
+    slot: int
+    generation: int
+    request: int
+    cached: int
+    end: int
+    min_end: int
+    stop_ids: tuple[int, ...]
+    sampling: RowSampling
+    prompt_ids: list[int] = []
+    output_ids: list[int] = []
+
+
+class PageDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Append `pages` to the slot's page table, beginning at table index `first`."""
+
+    slot: int
+    generation: int
+    first: int
+    pages: list[int]
+
+
+class PrefillRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Run `ids` at positions start .. start + len(ids) - 1.
+
+    `lookahead` is the id after the chunk, or -1 when this is the last chunk: then the row samples
+    the next token and the slot becomes a verify row's. `prompt_logprobs` is -1 for none; else
+    the result carries log-probabilities of the tokens after each position of the chunk.
+    `samples` is False for a last chunk that must not emit (max_tokens 0).
+    """
+
+    slot: int
+    generation: int
+    start: int
+    ids: list[int]
+    lookahead: int
+    samples: bool
+    prompt_logprobs: int = -1
+
+    @property
+    def is_last(self) -> bool:
+        return self.lookahead < 0
+
+
+class VerifyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Run the slot's pending token and its drafts. Plain decoding is a verify row with no draft."""
+
+    slot: int
+    generation: int
+
+
+class StepPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One step of one cohort, the same bytes for every rank.
+
+    Applied in order: admits, page deltas, prefill rows, verify rows. `verify_k` and `draft_k` are
+    0 until speculation is built. Step ids rise by one over the life of an engine.
+    """
+
+    step: int
+    cohort: int
+    verify_k: int
+    draft_k: int
+    admits: list[Admit]
+    pages: list[PageDelta]
+    prefill: list[PrefillRow]
+    verify: list[VerifyRow]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(row.ids) for row in self.prefill) + len(self.verify) * (self.verify_k + 1)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Log-probability of one token under the model's own distribution (before any processing).
+
+    `rank` is 1 for the most likely token. `top` holds (id, logprob), most likely first.
+    """
+
+    token: int
+    logprob: float
+    rank: int
+    top: list[tuple[int, float]] = []
+
+
+class ResultRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one sampling row gave: for each verify row, and each last prefill row that samples.
+
+    `emitted` is empty for a row that was already done. `length` is the slot's length after the
+    step and `fold` the accepted count its next fold must apply (0 after prefill); they are
+    separate words on purpose. `done` is set when the device ended the row (stop id or `end`).
+    `bad_layer` is the first layer with a non-finite value, -1 for none.
+    """
+
+    slot: int
+    generation: int
+    emitted: list[int]
+    length: int
+    fold: int
+    done: bool
+    bad_layer: int = -1
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Entry j is the token at index start + 1 + j given everything before it."""
+
+    slot: int
+    generation: int
+    start: int
+    entries: list[TokenLogprobs]
+
+
+class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Outcome of one plan, in the plan's row order: sampling prefill rows, then verify rows.
+
+    `bad_prefill` names (slot, generation, layer) of non-sampling prefill rows with a non-finite
+    value. `run_us` is the worker's time from receiving the plan to the result.
+    """
+
+    step: int
+    cohort: int
+    rows: list[ResultRow]
+    prompt_logprobs: list[PromptLogprobs] = []
+    bad_prefill: list[tuple[int, int, int]] = []
+    run_us: int = 0
