@@ -1,0 +1,122 @@
+"""One end of the pair of sockets between two of our processes, with reused coders.
+
+Queues are unlimited: a message is never dropped and a send never blocks, so a stalled reader cannot
+stall the loop. What may be in flight is bounded by the request queue, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import zmq
+
+from draftmark.core.messages import FromEngine, ToEngine
+from draftmark.core.start import FromWorkerStart, WorkerFailed
+from draftmark.core.step import StepResult
+
+Received = TypeVar("Received")
+
+
+class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
+    """First message to the engine process. `config` is the declared tree as plain values.
+
+    `worker` holds the arguments to Python that start a worker. `model_name` is MODEL as given.
+    """
+
+    model_dir: str
+    model_name: str
+    model_rule: str
+    config: dict[str, object]
+    worker: list[str]
+    start_id: str
+
+
+ToEngineProcess = EngineInit | ToEngine
+FromEngineProcess = FromEngine | WorkerFailed
+FromWorker = StepResult | FromWorkerStart
+
+
+class Channel(Generic[Received]):
+    """Messages in order, both ways, between exactly two processes. Not thread-safe."""
+
+    def __init__(self, socket: zmq.Socket[bytes], *, decode: Callable[[bytes], Received]) -> None:
+        self.socket = socket
+        self._decode = decode
+        self._encoder = msgspec.msgpack.Encoder()
+
+    @classmethod
+    def bind(
+        cls,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        address: str,
+        decode: Callable[[bytes], Received],
+    ) -> Channel[Received]:
+        socket = _pair(context)
+        socket.bind(address)
+        return cls(socket, decode=decode)
+
+    @classmethod
+    def connect(
+        cls,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        address: str,
+        decode: Callable[[bytes], Received],
+    ) -> Channel[Received]:
+        socket = _pair(context)
+        socket.connect(address)
+        return cls(socket, decode=decode)
+
+    def encode(self, message: Any) -> bytes:
+        return self._encoder.encode(message)
+
+    def send(self, message: Any) -> None:
+        self.socket.send(self._encoder.encode(message))
+
+    def send_encoded(self, data: bytes) -> None:
+        self.socket.send(data)
+
+    def receive(self) -> Received | None:
+        """The next message, or None at once when there is none. A bad message raises."""
+        try:
+            data = self.socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return self._decode(data)
+
+    @property
+    def has_input(self) -> bool:
+        events = self.socket.getsockopt(zmq.EVENTS)
+        assert isinstance(events, int)
+        return bool(events & zmq.POLLIN)
+
+    def close(self, *, flush_s: float = 0.0) -> None:
+        """Close; what is not yet sent may still go out within `flush_s` while the context ends."""
+        self.socket.close(linger=int(flush_s * 1000))
+
+
+def _pair(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PAIR)
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.RCVHWM, 0)
+    return socket
+
+
+decode_to_engine: Callable[[bytes], ToEngineProcess] = msgspec.msgpack.Decoder(
+    ToEngineProcess
+).decode
+decode_from_engine: Callable[[bytes], FromEngineProcess] = msgspec.msgpack.Decoder(
+    FromEngineProcess
+).decode
+_decode_result = msgspec.msgpack.Decoder(StepResult).decode
+_decode_start = msgspec.msgpack.Decoder(FromWorkerStart).decode
+
+
+def decode_from_worker(data: bytes) -> FromWorker:
+    """A step result is a msgpack array, the messages of the start conversation are maps."""
+    if 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE:
+        return _decode_start(data)
+    return _decode_result(data)

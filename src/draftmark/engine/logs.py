@@ -1,0 +1,27 @@
+"""Lines a child process writes, carried into its parent's log without losing their level."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_LEVELS = {
+    name: logging.getLevelName(name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+}
+
+
+def log_as_child() -> None:
+    """Log to stderr in the form `relay` understands. Called once at the start of a process."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+    )
+
+
+def relay(line: str, *, logger: logging.Logger) -> None:
+    """Log a child's line at its own level; a bare line (a traceback, a print) is a warning."""
+    head, _, rest = line.partition(" ")
+    level = _LEVELS.get(head)
+    if level is None:
+        logger.warning("%s", line)
+    else:
+        logger.log(level, "%s", rest)
