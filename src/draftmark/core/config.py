@@ -2,7 +2,8 @@
 
 `AUTO` (None) means "choose for me"; `core.resolve` turns every auto into a value with its source.
 Nothing changes a `Config` after it is made. `--kv-pool-tokens` is `memory.kv_pool_tokens` in a
-file. Metadata of a field: `doc`, `choices`, `flag` (when it differs from the name), `metavar`.
+file. Metadata of a field: `doc`, `choices`, `metavar`, and for numbers `low` and `high`, the ends
+of the allowed range; `open_low` leaves `low` itself out. `core.options` reads all of it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,31 @@ from typing import Any
 AUTO = None
 
 
-def _option(default: Any, doc: str, *, choices: tuple[str, ...] = (), metavar: str = "") -> Any:
-    return field(default=default, metadata={"doc": doc, "choices": choices, "metavar": metavar})
+_INT32_MAX = 2**31 - 1
+_SEED_LOW, _SEED_HIGH = -(2**63), 2**63 - 1
+
+
+def _option(
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    metavar: str = "",
+    low: float = 0,
+    high: float = _INT32_MAX,
+    open_low: bool = False,
+) -> Any:
+    return field(
+        default=default,
+        metadata={
+            "doc": doc,
+            "choices": choices,
+            "metavar": metavar,
+            "low": low,
+            "high": high,
+            "open_low": open_low,
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +67,7 @@ class ModelConfig:
         "Most tokens of prompt and answer together. auto: the model's own limit, or what the "
         "KV pool holds if that is less.",
         metavar="TOKENS",
+        low=2,
     )
     served_model_name: tuple[str, ...] = _option(
         (),
@@ -58,7 +83,13 @@ class ModelConfig:
     reasoning_parser: str | None = _option(
         AUTO, "Parser of reasoning in answers (not built yet).", metavar="NAME"
     )
-    seed: int = _option(0, "Seed from which requests without one draw theirs.", metavar="N")
+    seed: int = _option(
+        0,
+        "Seed from which requests without one draw theirs.",
+        metavar="N",
+        low=_SEED_LOW,
+        high=_SEED_HIGH,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +98,22 @@ class MemoryConfig:
 
     memory_fraction: float | None = _option(
         AUTO,
-        "Share of the device that weights, pools and work space may take together. auto: 0.9 on a "
-        "GPU, 0.5 of the memory available at start on a CPU.",
+        "Share of the device that weights, pools and work space may take together; on a CPU, of "
+        "the memory available at start. auto: 0.9 on a GPU, 0.5 on a CPU (0.9 there too when "
+        "--kv-pool-tokens says how much is wanted).",
         metavar="SHARE",
+        high=1,
+        open_low=True,
     )
     kv_pool_tokens: int | None = _option(
-        AUTO, "Tokens the KV pool holds. auto: what the memory allows.", metavar="TOKENS"
+        AUTO, "Tokens the KV pool holds. auto: what the memory allows.", metavar="TOKENS", low=16
     )
     state_slots: int | None = _option(
         AUTO,
         "Sequences that can hold device state at once, draining ones included. auto: --max-running "
         "and a quarter more.",
         metavar="N",
+        low=1,
     )
 
 
@@ -87,21 +122,26 @@ class ScheduleConfig:
     """Which tokens run next."""
 
     max_running: int | None = _option(
-        AUTO, "Most sequences that run at once. auto: 64 on a CPU, 256 on a GPU.", metavar="N"
+        AUTO,
+        "Most sequences that run at once. auto: 64 on a CPU, 256 on a GPU.",
+        metavar="N",
+        low=1,
     )
     max_turn_ms: float | None = _option(
         AUTO,
         "Longest step wanted while anything decodes; prefill chunks shrink to fit, by the cost "
         "table measured at start. auto: no limit but --prefill-tokens.",
         metavar="MS",
+        open_low=True,
     )
     prefill_tokens: int | None = _option(
         AUTO,
         "Most prompt tokens in one step. auto: 512 on a CPU, 4096 on a GPU.",
         metavar="TOKENS",
+        low=1,
     )
     max_queue: int = _option(
-        1024, "Most waiting requests; beyond it, HTTP 429 at once.", metavar="N"
+        1024, "Most waiting requests; beyond it, HTTP 429 at once.", metavar="N", low=1
     )
 
 
@@ -113,15 +153,18 @@ class ParallelConfig:
         AUTO, "Where the model runs. auto: cuda where there is one.", choices=("cpu", "cuda")
     )
     threads: int | None = _option(
-        AUTO, "Threads of a CPU worker. auto: the cores this process may use.", metavar="N"
+        AUTO, "Threads of a CPU worker. auto: the cores this process may use.", metavar="N", low=1
     )
-    tp: int = _option(1, "Tensor-parallel ranks (above 1 is not built yet).", metavar="N")
-    pp: int = _option(1, "Pipeline stages (above 1 is not built yet).", metavar="N")
+    tp: int = _option(1, "Tensor-parallel ranks (above 1 is not built yet).", metavar="N", low=1)
+    pp: int = _option(1, "Pipeline stages (above 1 is not built yet).", metavar="N", low=1)
     stages: tuple[int, ...] = _option(
-        (), "Layers of each pipeline stage, comma separated (not built yet).", metavar="N,N"
+        (), "Layers of each pipeline stage, comma separated (not built yet).", metavar="N,N", low=1
     )
     cohorts: int | None = _option(
-        AUTO, "Cohorts in flight. auto: as many as stages (above 1 is not built yet).", metavar="N"
+        AUTO,
+        "Cohorts in flight. auto: as many as stages (above 1 is not built yet).",
+        metavar="N",
+        low=1,
     )
     lanes: str | None = _option(
         AUTO,
@@ -135,12 +178,16 @@ class GraphConfig:
     """CUDA graphs (not built yet)."""
 
     graph_rows: tuple[int, ...] = _option(
-        (), "Row counts to capture graphs for, comma separated (not built yet).", metavar="N,N"
+        (),
+        "Row counts to capture graphs for, comma separated (not built yet).",
+        metavar="N,N",
+        low=1,
     )
     eager: tuple[str, ...] = _option(
         ("all",),
         "Phases that run without graphs: none, all, or a list of verify,draft,prefill (only all "
         "is built yet).",
+        choices=("none", "all", "verify", "draft", "prefill"),
         metavar="PHASES",
     )
 
@@ -153,10 +200,10 @@ class SpeculationConfig:
         "none", "Where drafts come from (only none is built yet).", choices=("none", "mtp", "ngram")
     )
     draft_tokens: int | None = _option(
-        AUTO, "Drafts a step, 0 to 8 (only auto and 0 are built yet).", metavar="K"
+        AUTO, "Drafts a step, 0 to 8 (only auto and 0 are built yet).", metavar="K", high=8
     )
     synthetic_acceptance: float | None = _option(
-        AUTO, "Pretend drafts are accepted at this rate (not built yet).", metavar="RATE"
+        AUTO, "Pretend drafts are accepted at this rate (not built yet).", metavar="RATE", high=1
     )
 
 
@@ -165,7 +212,7 @@ class ServerConfig:
     """The HTTP server."""
 
     host: str = _option("127.0.0.1", "Address to listen on.", metavar="ADDRESS")
-    port: int = _option(8000, "Port to listen on; 0 takes a free one.", metavar="PORT")
+    port: int = _option(8000, "Port to listen on; 0 takes a free one.", metavar="PORT", high=65535)
     api_key_file: str | None = _option(
         AUTO, "File with one API key a line. Without it no key is asked for.", metavar="FILE"
     )
@@ -193,13 +240,17 @@ class DebugConfig:
     debug_sync: tuple[str, ...] = _option(
         (),
         "Synchronise around lane, graph, copy, comma separated (not built yet).",
+        choices=("lane", "graph", "copy"),
         metavar="KINDS",
     )
     record_plans: str | None = _option(
         AUTO, "Write every plan and result to this file, for `draftmark rerun`.", metavar="FILE"
     )
     step_timeout_s: float = _option(
-        60.0, "A step that takes longer than this is a hang: the server stops.", metavar="S"
+        60.0,
+        "A step that takes longer than this is a hang: the server stops.",
+        metavar="S",
+        open_low=True,
     )
 
 
