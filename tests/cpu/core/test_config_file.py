@@ -93,8 +93,9 @@ def values_of(option: Option) -> st.SearchStrategy[object]:
     if option.choices:
         items = st.sampled_from(option.choices)
     elif option.kind is Kind.TEXT:
-        items = st.text(min_size=1).filter(
-            lambda text: text.strip() and text.isprintable() and text != "auto"
+        printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+        items = st.text(printable).map(
+            lambda text: text if text.strip() and text != "auto" else "0x1F: # 'no'"
         )
     elif option.kind is Kind.BOOL:
         items = st.booleans()
