@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import zmq
 
+from draftmark.core.declared import Declared
 from draftmark.core.messages import FromEngine, ToEngine
 from draftmark.core.start import FromWorkerStart, WorkerFailed
 from draftmark.core.step import StepResult
@@ -20,15 +21,15 @@ Received = TypeVar("Received")
 
 
 class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
-    """First message to the engine process. `config` is the declared tree as plain values.
+    """First message to the engine process.
 
-    `worker` holds the arguments to Python that start a worker. `model_name` is MODEL as given.
+    `model_rule` says how MODEL led to `model_dir`. `worker` holds the arguments to Python that
+    start a worker.
     """
 
     model_dir: str
-    model_name: str
     model_rule: str
-    config: dict[str, object]
+    declared: Declared
     worker: list[str]
     start_id: str
 
@@ -86,6 +87,13 @@ class Channel(Generic[Received]):
         except zmq.Again:
             return None
         return self._decode(data)
+
+    @property
+    def fd(self) -> int:
+        """Readable when something may have happened; edge-triggered, so read until None."""
+        fd = self.socket.getsockopt(zmq.FD)
+        assert isinstance(fd, int)
+        return fd
 
     @property
     def has_input(self) -> bool:

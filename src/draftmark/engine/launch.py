@@ -90,9 +90,9 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+    def poll(self) -> int | None:
+        """The exit status (negative: the signal that killed it), or None while it runs."""
+        return self._process.poll()
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit status, or None when the process still runs after `timeout_s`."""

@@ -132,11 +132,9 @@ class TextStream:
             raise StopAsyncIteration
         output = await anext(self._outputs)
         delta = self._take(output)
-        if delta.finish is None:
-            for output in self._outputs.take_ready():
-                _append(delta, self._take(output))
-                if delta.finish is not None:
-                    break
+        for output in self._outputs.take_ready():
+            if delta.finish is None:
+                delta = _join(delta, self._take(output))
         return delta
 
     def abandon(self) -> None:
@@ -154,14 +152,13 @@ class TextStream:
         return delta
 
 
-def _append(delta: TextDelta, later: TextDelta) -> None:
-    delta.text += later.text
-    delta.token_ids = delta.token_ids + later.token_ids
-    if later.logprobs is not None:
-        delta.logprobs = (delta.logprobs or []) + later.logprobs
-    if later.prompt_logprobs is not None:
-        delta.prompt_logprobs = (delta.prompt_logprobs or []) + later.prompt_logprobs
-    if delta.cached_tokens < 0:
-        delta.cached_tokens = later.cached_tokens
-    delta.finish, delta.matched = later.finish, later.matched
-    delta.error, delta.error_status = later.error, later.error_status
+def _join(delta: TextDelta, later: TextDelta) -> TextDelta:
+    later.text = delta.text + later.text
+    later.token_ids = delta.token_ids + later.token_ids
+    if delta.logprobs is not None:
+        later.logprobs = delta.logprobs + (later.logprobs or [])
+    if delta.prompt_logprobs is not None:
+        later.prompt_logprobs = delta.prompt_logprobs + (later.prompt_logprobs or [])
+    if delta.cached_tokens >= 0:
+        later.cached_tokens = delta.cached_tokens
+    return later

@@ -64,7 +64,7 @@ def dump_all_stacks(children: Sequence[Child]) -> None:
     """
     logger.error("stacks of the engine process and of %d worker(s) follow", len(children))
     faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-    alive = [child for child in children if child.is_alive]
+    alive = [child for child in children if child.poll() is None]
     for child in alive:
         child.ask_for_stacks()
     for child in alive:

@@ -1,0 +1,122 @@
+"""The engine process as seen from the API process: start, messages, signs of death, end.
+
+Runs on one asyncio event loop. Decides nothing about requests; `client` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+import psutil
+import zmq
+
+from draftmark.engine.channel import Channel, FromEngineProcess, decode_from_engine
+from draftmark.engine.launch import ENGINE_MODULE, Addresses, Child, start_child
+
+logger = logging.getLogger(__name__)
+
+_MESSAGES_A_TURN = 100
+_POLL_S = 0.02
+_WORKER_GRACE_S = 1.0
+
+
+class EngineProcess:
+    """Owns the child, its channel and its workers' identities. `on_message` gets each message in
+    order; `on_gone` is called once when the process is gone, its last messages delivered before;
+    `on_fault` when a message cannot be handled.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_message: Callable[[FromEngineProcess], None],
+        on_gone: Callable[[], None],
+        on_fault: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_message = on_message
+        self._on_gone = on_gone
+        self._on_fault = on_fault
+        self._workers: list[psutil.Process] = []
+        self._farewell: asyncio.Task[None] | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._addresses = Addresses.create()
+        self._channel = Channel.bind(
+            self._context, address=self._addresses.engine, decode=decode_from_engine
+        )
+        self.child: Child = start_child(
+            "engine", arguments=[*ENGINE_MODULE, "--address", self._addresses.engine]
+        )
+        self._loop.add_reader(self._channel.fd, self._read)
+        self._loop.add_reader(self.child.life, self._see_death)
+
+    def send(self, message: object) -> None:
+        self._channel.send(message)
+        # Sending may swallow the edge that announces input.
+        if self._channel.has_input:
+            self._loop.call_soon(self._read)
+
+    def remember_workers(self, pids: Sequence[int]) -> None:
+        """Know the workers by pid and start time, so that no stranger is ever killed."""
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._workers.append(psutil.Process(pid))
+
+    async def wait_exit(self, timeout_s: float) -> int | None:
+        """The exit status, or None if it still runs after `timeout_s`."""
+        deadline = self._loop.time() + timeout_s
+        while (status := self.child.poll()) is None and self._loop.time() < deadline:
+            await asyncio.sleep(_POLL_S)
+        return status
+
+    async def end(self, *, grace_s: float) -> None:
+        """Leave nothing: process, workers, sockets, directory. It may exit by itself until
+        `grace_s` is over.
+        """
+        await self.wait_exit(grace_s)
+        if self._farewell is not None:
+            await self._farewell
+        self._loop.remove_reader(self._channel.fd)
+        self._loop.remove_reader(self.child.life)
+        await asyncio.to_thread(self._end_blocking)
+
+    def _end_blocking(self) -> None:
+        self.child.kill()
+        _, alive = psutil.wait_procs(self._workers, timeout=_WORKER_GRACE_S)
+        for worker in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+        psutil.wait_procs(alive, timeout=_WORKER_GRACE_S)
+        self._channel.close()
+        self._context.term()
+        self._addresses.remove()
+
+    def _read(self) -> None:
+        try:
+            for _ in range(_MESSAGES_A_TURN):
+                message = self._channel.receive()
+                if message is None:
+                    return
+                self._on_message(message)
+            self._loop.call_soon(self._read)
+        except Exception as error:
+            # Process edge: an event loop would only log this, and streams would wait for ever.
+            logger.exception("cannot handle a message of the engine")
+            self._on_fault(f"cannot handle a message of the engine: {error}")
+
+    def _see_death(self) -> None:
+        self._loop.remove_reader(self.child.life)
+        self._farewell = self._loop.create_task(self._hear_last_words())
+
+    async def _hear_last_words(self) -> None:
+        """What it flushed before it died is still on its way through the socket's own thread."""
+        await self.wait_exit(1.0)
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(_POLL_S)
+            quiet = 0 if self._channel.has_input else quiet + 1
+            self._read()
+        self._on_gone()
