@@ -71,7 +71,7 @@ class ModelConfig:
     )
     served_model_name: tuple[str, ...] = _option(
         (),
-        "Name(s) the API answers to, comma separated. Default: MODEL as given.",
+        "Name(s) the API answers to, comma separated. Without it: MODEL as given.",
         metavar="NAMES",
     )
     chat_template: str | None = _option(
