@@ -1,0 +1,47 @@
+"""Which code runs: the commit and a hash of what differs from it, or the package's version."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """`commit` is a git commit, or `draftmark X.Y.Z` outside a checkout. `dirty_diff_sha` is the
+    SHA-256 of the difference to it (new files by name), empty when there is none.
+    """
+
+    commit: str
+    dirty_diff_sha: str = ""
+
+
+def find_provenance() -> Provenance:
+    package = Path(__file__).resolve().parents[1]
+    commit = _git(package, "rev-parse", "HEAD")
+    # A checkout that merely surrounds an installed package says nothing about it.
+    if commit is None or _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return Provenance(f"draftmark {metadata.version('draftmark')}")
+    changed = _git(package, "diff", "HEAD", "--", ".")
+    new = _git(package, "ls-files", "--others", "--exclude-standard", "--", ".")
+    difference = (changed or b"") + (new or b"")
+    sha = hashlib.sha256(difference).hexdigest() if difference else ""
+    return Provenance(commit.decode().strip(), sha)
+
+
+def _git(directory: Path, *arguments: str) -> bytes | None:
+    """What git prints, or None where it cannot say."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
