@@ -1,0 +1,42 @@
+"""One browser for all tests of the page, a fresh server (so a fresh origin) for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .chromium import Chromium, missing
+from .fake_server import FakeServer
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    browser = Chromium()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    yield fake
+    fake.close()
+    assert fake.faults == []
+
+
+@pytest.fixture
+def page(chromium: Chromium, server: FakeServer) -> Iterator[Chromium]:
+    """The page, open and supplied with its first figures."""
+    chromium.resize(1400)
+    chromium.prefer("light")
+    chromium.open(server.url)
+    chromium.wait("document.querySelector('#status').dataset.state === 'ready'")
+    chromium.problems()
+    yield chromium
+    # Leave, so that no figures are asked of a server that is gone.
+    chromium.open("about:blank")
+    chromium.problems()
