@@ -71,11 +71,14 @@ class TextAssembler:
             error=output.error,
             error_status=output.error_status,
         )
+        shown = len(output.token_ids)
+        if output.finish is FinishReason.STOP:
+            shown -= 1  # the token that ended it (a stop id) counts, but is no text
         if self._has_stop:
-            self._feed_tokens(delta)
+            self._feed_tokens(delta, shown=shown)
         else:
             self.num_tokens += len(output.token_ids)
-            delta.text = self._detokenizer.feed(output.token_ids)
+            delta.text = self._detokenizer.feed(output.token_ids[: max(shown, 0)])
         if delta.finish is not None and self._matcher.matched is None:
             delta.text += self._match(self._detokenizer.flush()) + self._matcher.flush()
         if self._matcher.matched is not None:
@@ -83,10 +86,12 @@ class TextAssembler:
             delta.matched = self._matcher.matched
         return delta
 
-    def _feed_tokens(self, delta: TextDelta) -> None:
+    def _feed_tokens(self, delta: TextDelta, *, shown: int) -> None:
         """Token by token, so that the one that completes a stop string is known."""
         for position, token in enumerate(delta.token_ids, start=1):
             self.num_tokens += 1
+            if position > shown:
+                return
             delta.text += self._match(self._detokenizer.feed((token,)))
             if self._matcher.matched is not None:
                 delta.token_ids = delta.token_ids[:position]
