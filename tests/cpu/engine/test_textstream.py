@@ -189,5 +189,5 @@ def test_the_token_that_ends_an_answer_counts_and_is_no_text() -> None:
     """A stop id may be an ordinary word; OpenAI and vLLM show neither it nor an end token."""
     ids = TOKENIZER.encode("abc")
     for stop in ((), ("zz",)):
-        whole = _assemble(_outputs(ids, [1, 2, 3], finish=FinishReason.STOP), stop=stop)
+        whole = _assemble(_outputs(ids, [1, 2], finish=FinishReason.STOP), stop=stop)
         assert (whole.text, whole.token_ids, whole.finish) == ("ab", ids, FinishReason.STOP)
