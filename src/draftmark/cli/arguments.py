@@ -116,6 +116,35 @@ def default_text(option: Option) -> str:
     return str(option.default)
 
 
+def add_sampling_flags(parser: CommandParser, *, max_tokens: int | None) -> None:
+    """How tokens are chosen; what is left out is the model's or the server's business."""
+    limit = "the rest of the context" if max_tokens is None else str(max_tokens)
+    parser.own(
+        "--max-tokens",
+        type=int,
+        default=max_tokens,
+        metavar="N",
+        help=f"Most tokens of an answer. [default: {limit}]",
+    )
+    for name, kind, about in _SAMPLING:
+        flag = "--" + name.replace("_", "-")
+        parser.own(flag, type=kind, default=_LEFT_OUT, metavar="X", help=about)
+
+
+_SAMPLING = (
+    ("temperature", float, "0 takes the most likely token. [default: the model's]"),
+    ("top_p", float, "Share of probability to choose from. [default: the model's]"),
+    ("top_k", int, "Number of tokens to choose from, 0 for all. [default: the model's]"),
+)
+
+
+def sampling_from(namespace: argparse.Namespace) -> dict[str, int | float]:
+    """The request fields that were given."""
+    names = ("max_tokens", *(name for name, _, _ in _SAMPLING))
+    values = vars(namespace)
+    return {name: values[name] for name in names if values.get(name) is not None}
+
+
 def declared_from(namespace: argparse.Namespace) -> Declared:
     """The declared configuration of parsed arguments. Raises `ConfigError`."""
     given = {

@@ -1,0 +1,63 @@
+"""`draftmark chat`: a conversation in the terminal, with a running server or with a model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from draftmark.cli.arguments import (
+    ENGINE_SECTIONS,
+    CommandParser,
+    add_config_flags,
+    add_sampling_flags,
+    sampling_from,
+)
+from draftmark.cli.talk import Conversation
+from draftmark.core.errors import ConfigError
+
+_MAX_TOKENS = 512
+
+
+def run(argv: list[str]) -> int:
+    parser = CommandParser(
+        "chat",
+        about="Chat in the terminal: with a server (--url), or with MODEL, loaded for this "
+        "conversation. Ctrl-C stops an answer; /exit, Ctrl-D or a second Ctrl-C leaves.",
+    )
+    parser.own("--url", metavar="URL", help="A running server, e.g. http://127.0.0.1:8000.")
+    parser.own("--api-key-file", metavar="FILE", help="With --url: the key is its first line.")
+    parser.own("--system", metavar="TEXT", default="", help="What the model is told first.")
+    add_sampling_flags(parser, max_tokens=_MAX_TOKENS)
+    add_config_flags(parser, sections=ENGINE_SECTIONS)
+    given = parser.parse(argv)
+    return _with_server(given) if given.url else _with_model(given)
+
+
+def _with_server(given: argparse.Namespace) -> int:
+    from draftmark.cli.remote import RemoteTalker
+
+    if "model" in given:
+        raise ConfigError("--url names a server, which has its own model: leave MODEL out")
+    talker = RemoteTalker(
+        given.url, sampling=sampling_from(given), api_key=_read_key(given.api_key_file)
+    )
+    try:
+        return Conversation(talker, system=given.system).run()
+    finally:
+        talker.close()
+
+
+def _read_key(file: str | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        lines = Path(file).read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {file}: cannot be read ({error})") from error
+    if not lines:
+        raise ConfigError(f"--api-key-file {file}: holds no key")
+    return lines[0]
+
+
+def _with_model(given: argparse.Namespace) -> int:
+    raise ConfigError("--url names the server to chat with")
