@@ -69,6 +69,12 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     prefill_tokens: int
 
 
+class DescribeWeights(msgspec.Struct, frozen=True, tag="describe"):
+    """What would `load` answer? Nothing is read or allocated (`draftmark check`)."""
+
+    load: LoadWeights
+
+
 class WeightsLoaded(msgspec.Struct, frozen=True, tag="loaded"):
     """`cache_specs` is a list of `cache.spec` structs as JSON. Bytes are this rank's.
 
@@ -122,5 +128,5 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     pass
 
 
-ToWorkerStart = WorkerInit | LoadWeights | AllocatePools | Stop
+ToWorkerStart = WorkerInit | LoadWeights | DescribeWeights | AllocatePools | Stop
 FromWorkerStart = WorkerHello | WeightsLoaded | WorkerReady | WorkerFailed
