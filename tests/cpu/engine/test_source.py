@@ -93,7 +93,7 @@ def test_a_built_in_name_is_not_a_directory_of_that_name(
     monkeypatch.setattr(source_module, "BUILT_IN", {"toy": toy})
     found = resolve_source("toy", progress=_quiet, cache=tmp_path / "cache")
     assert found.rule == "a built-in name (package toy-package)"
-    assert found.sampling == {"temperature": 0.5}
+    assert found.own is not None and found.own.sampling == {"temperature": 0.5}
     assert found.directory.parent == tmp_path / "cache"
 
 

@@ -12,10 +12,11 @@ import errno
 import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from draftmark.core.errors import ModelError, NotBuilt
+from draftmark.core.generation import OwnDefaults
 from draftmark.engine.source.gguf import convert_once
 from draftmark.engine.source.hub import find_on_hub
 
@@ -26,12 +27,12 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """`name` is MODEL as given; `sampling` holds defaults of our own for a built-in model."""
+    """`name` is MODEL as given; `own` holds sampling defaults of ours for a built-in model."""
 
     name: str
     directory: Path
     rule: str
-    sampling: Mapping[str, float] = field(default_factory=dict)
+    own: OwnDefaults | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +126,9 @@ def _from_package(name: str, built_in: BuiltIn, *, progress: Progress, cache: Pa
             param="model",
         )
     directory = convert_once(found, name=name, cache=cache, progress=progress)
+    own = OwnDefaults(built_in.sampling, f"built-in model {name}")
     rule = f"a built-in name (package {built_in.package})"
-    return Source(name=name, directory=directory, rule=rule, sampling=built_in.sampling)
+    return Source(name=name, directory=directory, rule=rule, own=own)
 
 
 @contextlib.contextmanager
