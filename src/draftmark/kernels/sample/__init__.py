@@ -1,0 +1,90 @@
+"""Logits to tokens and log-probabilities.
+
+The token at index p of a sequence is argmax(processed logits / T + Gumbel(seed, p)); temperature 0
+is the plain argmax with ties to the lowest id, and draws no noise. Order of processing: logit_bias,
+min_tokens, penalties, temperature, top_k, top_p, min_p. Candidates are ranked by logit, then by the
+lowest id; top_p keeps a candidate while the mass before it is below top_p of the mass that top_k
+left, and the first one always.
+
+Backends: `reference` (one row at a time, the judge), `torch`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from draftmark.kernels.sample import reference, torch_backend
+from draftmark.kernels.sample.tables import (
+    FREQUENCY,
+    IN_PROMPT,
+    MIN_END,
+    MIN_P,
+    NUM_FLOATS,
+    NUM_INTS,
+    PRESENCE,
+    REPETITION,
+    SEED,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    Logprobs,
+    RowFlag,
+    SampleTables,
+)
+
+__all__ = [
+    "FREQUENCY",
+    "IN_PROMPT",
+    "MIN_END",
+    "MIN_P",
+    "NUM_FLOATS",
+    "NUM_INTS",
+    "PRESENCE",
+    "REPETITION",
+    "SEED",
+    "TEMPERATURE",
+    "TOP_K",
+    "TOP_P",
+    "Logprobs",
+    "RowFlag",
+    "SampleTables",
+    "is_finite",
+    "logprobs",
+    "sample",
+]
+
+BACKENDS = {"reference": reference, "torch": torch_backend}
+
+
+def sample(
+    logits: Tensor,
+    *,
+    slots: Tensor,
+    position: Tensor,
+    tables: SampleTables,
+    flags: tuple[RowFlag, ...],
+    backend: str = "torch",
+) -> Tensor:
+    """`logits` [R, V] float32, float64 (or narrower, widened here; unchanged) -> tokens [R] int64.
+
+    `slots` [R] int64 are rows of `tables`; `position` [R] int64 is the index of the sampled token,
+    which is the number of tokens before it. `flags` say on the host what each row may need:
+    `RANDOM` exactly when T > 0, the others at least when their parameter is not neutral. A row
+    with non-finite logits gets some token of the vocabulary: ask `is_finite`.
+    """
+    return BACKENDS[backend].sample(
+        logits, slots=slots, position=position, tables=tables, flags=flags
+    )
+
+
+def logprobs(logits: Tensor, *, chosen: Tensor, top: int, backend: str = "torch") -> Logprobs:
+    """Log-probabilities of `chosen` [R] int64 and of the `top` likeliest, from raw `logits` [R, V].
+
+    `top` <= V. float64 whatever the logits are.
+    """
+    return BACKENDS[backend].logprobs(logits, chosen=chosen, top=top)
+
+
+def is_finite(logits: Tensor) -> Tensor:
+    """[R, V] -> [R] bool: every logit of the row is finite."""
+    return torch_backend.is_finite(logits)
