@@ -337,6 +337,17 @@ def test_api_key(page: Chromium, server: FakeServer) -> None:
     assert page.js("return document.querySelector('#key').value") == ""
 
 
+def test_api_key_for_the_figures(page: Chromium, server: FakeServer) -> None:
+    for path in ("/v1/models", "/v1/engine/config", "/metrics"):
+        server.instead[path] = refusal(401, "No key was given.")
+    page.open(server.url)
+    page.wait("document.querySelector('#status').innerText === 'needs a key'")
+    server.instead.clear()
+    page.type("#key", "right" + ENTER)
+    page.wait("document.querySelector('#status').innerText === 'ready'")
+    assert page.js("return document.querySelector('#key-form').hidden") is True
+
+
 def test_copy(page: Chromium, server: FakeServer) -> None:
     page.cdp(
         "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
