@@ -1,0 +1,237 @@
+"""Builds one plan from what the host knows: verify rows first, then prompts in what is left.
+
+Plans are blind. Of a running sequence the host knows an upper bound of its length, and plans a
+verify row while that bound is below its end and its pages cover it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+
+from draftmark.cache.manager import CacheManager
+from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
+from draftmark.scheduler import policy
+from draftmark.scheduler.exits import Exits, Totals
+from draftmark.scheduler.policy import CostTable, Limits, Share
+from draftmark.scheduler.queue import Roster, Sequence, State, by_order
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Tokens `start` .. `stop` - 1 of a sequence, planned as one prefill row."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+    is_last: bool
+    samples: bool
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A plan without result: which sequences its rows are, in the plan's order."""
+
+    step: int
+    cohort: int
+    chunks: list[Chunk] = field(default_factory=list)
+    verify: list[Sequence] = field(default_factory=list)
+    admits: list[Admit] = field(default_factory=list)
+    deltas: list[PageDelta] = field(default_factory=list)
+
+
+class Planner:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        costs: CostTable,
+        manager: CacheManager,
+        roster: Roster,
+        exits: Exits,
+        totals: Totals,
+    ) -> None:
+        self._limits = limits
+        self._costs = costs
+        self._manager = manager
+        self._roster = roster
+        self._exits = exits
+        self._totals = totals
+        self._pages_are_short = False
+
+    def plan(self, step: int, *, is_quiet: bool) -> tuple[StepPlan, InFlight] | None:
+        """The plan of `step`, or None when no sequence can take part. `is_quiet` says that no
+        earlier step is without a result."""
+        draft = InFlight(step=step, cohort=step % self._limits.num_cohorts)
+        self._pages_are_short = False
+        rows = self._plan_verify(draft)
+        prefill: list[PrefillRow] = []
+        if self._roster.prefilling or self._roster.waiting:
+            prefill = self._plan_prefill(draft, is_quiet=is_quiet)
+        if not rows and not prefill:
+            return None
+        plan = StepPlan(step, draft.cohort, 0, 0, draft.admits, draft.deltas, prefill, rows)
+        return plan, draft
+
+    def _plan_verify(self, draft: InFlight) -> list[VerifyRow]:
+        """A verify row for each running sequence that may have one, in order, oldest first."""
+        step = draft.step
+        members = draft.verify
+        for sequence in self._roster.running:
+            bound = sequence.bound
+            if bound >= sequence.horizon and not self._extend(sequence, draft):
+                continue
+            sequence.bound = bound + 1
+            sequence.last_step = step
+            members.append(sequence)
+        return [sequence.row for sequence in members]
+
+    def _extend(self, sequence: Sequence, draft: InFlight) -> bool:
+        """Make room for one more token; False when the sequence must sit this step out: its steps
+        without result may reach its end already, or there is no page yet.
+
+        For want of pages the last in order is preempted, but not while anything drains: those
+        pages come by themselves. A victim comes after every sequence planned so far, so removing it
+        does not disturb the loop over `running`.
+        """
+        bound = sequence.bound
+        if bound + 1 >= sequence.end:
+            return False
+        holding = sequence.holding
+        while (pages := self._manager.reserve(holding, bound + 1)) is None:
+            self._pages_are_short = True
+            if self._roster.draining:
+                return False
+            victim = policy.victim(self._roster.prefilling, self._roster.running)
+            self._exits.preempt(victim)
+            if victim is sequence:
+                return False
+        if pages:
+            first = len(holding.pages) - len(pages)
+            draft.deltas.append(PageDelta(sequence.slot, sequence.generation, first, pages))
+        sequence.horizon = min(holding.covered, sequence.end - 1)
+        return True
+
+    def _plan_prefill(self, draft: InFlight, *, is_quiet: bool) -> list[PrefillRow]:
+        """Chunks for prompts that are under way and for waiting ones, sharing one budget."""
+        roster = self._roster
+        share = Share(self._prefill_budget(draft.verify))
+        takers: list[Sequence] = []
+        takes: list[int] = []
+        admitted: list[Sequence] = []
+        # A running sequence that lacks pages comes first, and order is kept among the waiting.
+        is_full = self._pages_are_short
+        waiting = islice(roster.waiting, self._limits.lookahead)
+        for sequence in merge(roster.prefilling, waiting, key=by_order):
+            if share.is_spent:
+                break
+            is_new = sequence.state is State.WAITING
+            if is_new and (is_full or self._awaits_prefix(sequence)):
+                continue
+            remaining = len(sequence.tokens) - sequence.planned
+            priority = sequence.order[0]
+            tokens = share.offer(priority=priority, remaining=remaining)
+            if tokens == 0:
+                continue
+            if is_new:
+                num_active = roster.num_active + len(admitted)
+                if not self._admit(sequence, draft, num_active=num_active, is_quiet=is_quiet):
+                    is_full = True
+                    continue
+                admitted.append(sequence)
+            share.accept(priority=priority, remaining=remaining, tokens=tokens)
+            takers.append(sequence)
+            takes.append(tokens)
+        for sequence in admitted:
+            roster.start(sequence)
+        if takers:
+            takes[0] = share.first_tokens
+        return [self._chunk(s, count, draft) for s, count in zip(takers, takes, strict=True)]
+
+    def _prefill_budget(self, verify: list[Sequence]) -> int:
+        limits, rows = self._limits, len(verify)
+        if limits.max_turn_ms is None or not rows:
+            return limits.prefill_tokens
+        context = sum(sequence.bound for sequence in verify) // rows
+        ahead = max((sequence.planned for sequence in self._roster.prefilling), default=0)
+        return policy.prefill_budget(
+            limits, self._costs, verify=(rows, context), prefill_context=ahead
+        )
+
+    def _awaits_prefix(self, sequence: Sequence) -> bool:
+        """Look up the cached prefix of a waiting sequence; True when it pays to wait because
+        another sequence is writing more of it right now, and it has not waited too often."""
+        if sequence.wants_prompt_logprobs:
+            return False
+        sequence.planned = self._manager.match(sequence.holding)
+        if sequence.waits >= self._limits.max_prefix_waits:
+            return False
+        at_least = self._limits.min_shared_tokens
+        if not self._manager.is_being_written(sequence.holding, at_least=at_least):
+            return False
+        sequence.waits += 1
+        return True
+
+    def _admit(
+        self, sequence: Sequence, draft: InFlight, *, num_active: int, is_quiet: bool
+    ) -> bool:
+        """Give a waiting sequence a slot and pages for all its tokens, if there are any left."""
+        if num_active >= self._limits.max_running:
+            return False
+        holding = sequence.holding
+        # A page for everyone who runs, or the newcomer would be preempted within a few steps.
+        if not self._manager.admit(
+            holding, step=draft.step, is_quiet=is_quiet, headroom=num_active
+        ):
+            return False
+        sequence.slot, sequence.generation = holding.slot, holding.generation
+        sequence.row = VerifyRow(holding.slot, holding.generation)
+        if sequence.cached_tokens < 0:
+            sequence.cached_tokens = sequence.planned
+            self._totals.cached_tokens += sequence.planned
+            self._totals.prompt_tokens += sequence.num_prompt
+        draft.admits.append(_admission(sequence))
+        draft.deltas.append(PageDelta(holding.slot, holding.generation, 0, holding.pages[:]))
+        return True
+
+    def _chunk(self, sequence: Sequence, count: int, draft: InFlight) -> PrefillRow:
+        """The next `count` tokens of a prefilling sequence; after the last it runs."""
+        tokens, start = sequence.tokens, sequence.planned
+        stop = start + count
+        is_last = stop == len(tokens)
+        samples = is_last and stop < sequence.end
+        wanted = sequence.request.sampling.prompt_logprobs
+        sequence.planned = sequence.bound = stop
+        sequence.last_step = draft.step
+        if is_last:
+            sequence.horizon = min(sequence.holding.covered, sequence.end - 1)
+            self._roster.run(sequence)
+        draft.chunks.append(Chunk(sequence, start, stop, is_last, samples))
+        return PrefillRow(
+            sequence.slot,
+            sequence.generation,
+            start,
+            tokens[start:stop],
+            -1 if is_last else tokens[stop],
+            samples,
+            wanted if wanted is not None and sequence.wants_prompt_logprobs else -1,
+        )
+
+
+def _admission(sequence: Sequence) -> Admit:
+    """What the device must know; ids only where penalties count them."""
+    has_penalties = sequence.request.sampling.has_penalties
+    tokens, num_prompt = sequence.tokens, sequence.num_prompt
+    return Admit(
+        sequence.slot,
+        sequence.generation,
+        sequence.id,
+        sequence.planned,
+        sequence.end,
+        sequence.min_end,
+        sequence.request.stop_ids,
+        sequence.sampling,
+        tokens[:num_prompt] if has_penalties else [],
+        tokens[num_prompt:] if has_penalties else [],
+    )

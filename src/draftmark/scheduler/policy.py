@@ -1,0 +1,183 @@
+"""Decisions as functions of plain facts: how much prompt a step takes, who shares it, who yields.
+
+Nothing here changes anything; `planner` acts on the answers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from draftmark.cache.spec import PAGE_TOKENS
+from draftmark.core.start import CostPoint
+
+
+class _HasOrder(Protocol):
+    @property
+    def order(self) -> tuple[int, int]: ...
+
+
+_Ordered = TypeVar("_Ordered", bound=_HasOrder)
+
+# Beside a prompt that could fill the step alone, this share of the step is for shorter ones.
+_SHARE_FOR_SHORT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the scheduler keeps to.
+
+    A waiting sequence may wait `max_prefix_waits` plans for a prefix of at least
+    `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
+    in a plan, so that a long queue costs no more than a short one.
+    """
+
+    max_context: int
+    max_running: int
+    prefill_tokens: int
+    max_turn_ms: float | None = None
+    max_in_flight: int = 2
+    num_cohorts: int = 1
+    min_shared_tokens: int = 64
+    max_prefix_waits: int = 64
+    lookahead: int = 32
+
+    def __post_init__(self) -> None:
+        counts = (self.max_context, self.max_running, self.prefill_tokens, self.max_in_flight)
+        if min(counts) < 1:
+            raise ValueError(f"limits must be at least 1: {self}")
+        if self.num_cohorts != 1:
+            raise ValueError("more than one cohort is not built yet")
+
+
+class CostTable:
+    """Estimated time of a step from measured ones.
+
+    The time of a mixed step is that of its verify rows plus that of its prefill tokens: it is
+    exact for an executor that runs them one after the other and an upper bound for one that fuses
+    them. Between measured shapes of one kind time is linear in the count, and in the context;
+    beyond the last one it goes on along the last line. `CostPoint.context_tokens` is each row's.
+    """
+
+    def __init__(self, points: Iterable[CostPoint]) -> None:
+        known = list(points)
+        self._verify = _Curve([(p.verify_rows, p) for p in known if p.prefill_tokens == 0])
+        self._prefill = _Curve([(p.prefill_tokens, p) for p in known if p.verify_rows == 0])
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is known of prefill: no limit can be kept."""
+        return self._prefill.is_empty
+
+    def ms(self, *, verify: tuple[int, int], prefill: tuple[int, int]) -> float:
+        """Of a step with so many (verify rows, tokens of context each) and so many (prefill
+        tokens, tokens of context before them)."""
+        return self._verify.at(*verify) + self._prefill.at(*prefill)
+
+
+class _Curve:
+    """ms over a count, for each context measured; through 0 at count 0."""
+
+    def __init__(self, points: list[tuple[int, CostPoint]]) -> None:
+        by_context: dict[int, dict[int, float]] = {}
+        for count, point in points:
+            if count > 0:
+                by_context.setdefault(point.context_tokens, {})[count] = point.ms
+        self._contexts = sorted(by_context)
+        self._lines = [sorted(by_context[context].items()) for context in self._contexts]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._contexts
+
+    def at(self, count: int, context: int) -> float:
+        if count == 0 or self.is_empty:
+            return 0.0
+        times = [_interpolate(line, count) for line in self._lines]
+        if len(times) == 1:
+            return times[0]
+        return max(0.0, _interpolate(list(zip(self._contexts, times, strict=True)), context))
+
+
+def _interpolate(line: Sequence[tuple[int, float]], x: int) -> float:
+    """Through the measured points of `line`; below the first it is the first's, beyond the last
+    along the last two."""
+    if x <= line[0][0]:
+        return line[0][1]
+    if len(line) == 1:
+        return line[0][1] * x / line[0][0]
+    right = min(max(bisect_left(line, (x, float("-inf"))), 1), len(line) - 1)
+    (x0, y0), (x1, y1) = line[right - 1], line[right]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def prefill_budget(
+    limits: Limits, costs: CostTable, *, verify: tuple[int, int], prefill_context: int
+) -> int:
+    """Prompt tokens that a step may take beside `verify`, (rows, tokens of context each).
+
+    With `max_turn_ms` and anything decoding, what fits the turn by the cost table; never less than
+    a page, because a prompt that never advances is worse than a long turn.
+    """
+    most, turn_ms = limits.prefill_tokens, limits.max_turn_ms
+    if turn_ms is None or verify[0] == 0 or costs.is_empty:
+        return most
+
+    def ms(tokens: int) -> float:
+        return costs.ms(verify=verify, prefill=(tokens, prefill_context))
+
+    fitting = bisect_right(range(1, most + 1), turn_ms, key=ms)
+    return max(fitting, min(most, PAGE_TOKENS))
+
+
+class Share:
+    """How the prompt tokens of one step are shared out, asked in order of priority and arrival.
+
+    The first prompt gets all it can use, but where it could use everything a quarter of the step
+    is left for prompts that have less to go than it has: a short prompt does not wait for a long
+    one's end, and a long one slows by a bounded factor. What nobody else takes is the first one's.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._first: tuple[int, int] | None = None  # (priority, tokens to go)
+        self._room = budget
+        self._others = 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self._room == 0
+
+    def offer(self, *, priority: int, remaining: int) -> int:
+        """Tokens for the next prompt, which has `remaining` to go; 0 when its turn is later."""
+        if self._first is not None:
+            first_priority, first_remaining = self._first
+            must_be_shorter = first_remaining >= self._budget
+            if must_be_shorter and (priority != first_priority or remaining >= first_remaining):
+                return 0
+        return min(remaining, self._room)
+
+    def accept(self, *, priority: int, remaining: int, tokens: int) -> None:
+        """That prompt takes the `tokens` it was offered."""
+        if self._first is None:
+            self._first = (priority, remaining)
+            fills = remaining >= self._budget
+            self._room = self._budget // _SHARE_FOR_SHORT if fills else self._budget - tokens
+        else:
+            self._room -= tokens
+            self._others += tokens
+
+    @property
+    def first_tokens(self) -> int:
+        """Tokens of the first prompt, once all others were asked."""
+        assert self._first is not None
+        return min(self._first[1], self._budget - self._others)
+
+
+def victim(prefilling: Sequence[_Ordered], running: Sequence[_Ordered]) -> _Ordered:
+    """Who yields its pages: the lowest priority, and of those the latest arrival. Both lists are in
+    order; the first of all is chosen only when it is alone."""
+    last = [members[-1] for members in (prefilling, running) if members]
+    return max(last, key=lambda sequence: sequence.order)

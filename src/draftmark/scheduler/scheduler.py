@@ -1,0 +1,212 @@
+"""`Scheduler`: requests in, plans out, results in, outputs out. No I/O, no clock, no torch.
+
+    outputs = scheduler.add(requests)       as do abort, finish, fail: what must be said at once
+    plan = scheduler.plan()                 None when nothing can be planned now
+    outputs = scheduler.commit(result)      results come in the order of their plans
+
+Up to `Limits.max_in_flight` plans may be without result. Every request gets exactly one output with
+`finish`, from whichever of these calls ended it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from draftmark.cache.manager import CacheManager
+from draftmark.core.messages import EngineStats, RequestOutput
+from draftmark.core.request import FinishReason, Request
+from draftmark.core.start import CostPoint
+from draftmark.core.step import StepPlan, StepResult
+from draftmark.scheduler.admission import end_of, make_sequence, refusal
+from draftmark.scheduler.committer import Committer
+from draftmark.scheduler.exits import Exits, Totals
+from draftmark.scheduler.planner import InFlight, Planner
+from draftmark.scheduler.policy import CostTable, Limits
+from draftmark.scheduler.queue import Roster
+
+
+class Scheduler:
+    """Owns every sequence, and through `manager` every page and slot."""
+
+    def __init__(
+        self, limits: Limits, manager: CacheManager, *, cost_table: Iterable[CostPoint] = ()
+    ) -> None:
+        self._limits = limits
+        self._manager = manager
+        self._roster = roster = Roster()
+        self._totals = totals = Totals()
+        self._exits = exits = Exits(manager=manager, roster=roster, totals=totals)
+        self._planner = Planner(
+            limits,
+            costs=CostTable(cost_table),
+            manager=manager,
+            roster=roster,
+            exits=exits,
+            totals=totals,
+        )
+        self._committer = Committer(manager=manager, roster=roster, exits=exits, totals=totals)
+        self._steps: deque[InFlight] = deque()
+        self._next_step = 0
+        self._arrivals = 0
+        self._most_output_tokens = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Plans without result."""
+        return len(self._steps)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request awaits its end, or any plan its result."""
+        return bool(self._roster.live or self._steps)
+
+    def add(self, requests: Iterable[Request]) -> list[RequestOutput]:
+        """Queue the choices of one call, all or none: when one could never run, all of them end
+        with status 400."""
+        batch = list(requests)
+        pages = self._manager.pages.total
+        for request in batch:
+            reason = refusal(request, max_context=self._limits.max_context, num_pages=pages)
+            if reason:
+                return [_error(r.id, reason, status=400) for r in batch]
+        for request in batch:
+            self._arrivals += 1
+            end = end_of(request, max_context=self._limits.max_context, num_pages=pages)
+            holding = self._manager.open(list(request.prompt_ids))
+            self._roster.add(
+                make_sequence(request, arrival=self._arrivals, end=end, holding=holding)
+            )
+        return []
+
+    def abort(self, ids: Iterable[int]) -> list[RequestOutput]:
+        """The clients left. Unknown and ended ids are ignored: an abort races with an end."""
+        outputs = []
+        for request_id in ids:
+            sequence = self._roster.live.get(request_id)
+            if sequence is not None:
+                self._totals.aborts += 1
+                self._exits.end(sequence, num_output=sequence.num_output)
+                outputs.append(RequestOutput(request_id, [], FinishReason.ABORT))
+        return outputs
+
+    def finish(self, request_id: int, num_tokens: int, reason: FinishReason) -> list[RequestOutput]:
+        """End a request after its output token number `num_tokens`. The smallest index wins; an
+        index that is not reached yet ends it when it is. Unknown and ended ids are ignored."""
+        sequence = self._roster.live.get(request_id)
+        if sequence is None:
+            return []
+        beyond = sequence.num_output - num_tokens
+        if beyond < 0:
+            if sequence.finish_at is None or num_tokens < sequence.finish_at[0]:
+                sequence.finish_at = (num_tokens, reason)
+                sequence.notice = 0
+            return []
+        self._totals.overrun_tokens += beyond
+        self._exits.end(sequence, num_output=num_tokens)
+        return [RequestOutput(request_id, [], reason)]
+
+    def fail(self, request_id: int, reason: str, *, status: int = 500) -> list[RequestOutput]:
+        """End one request with an error; ignored when it is unknown or ended."""
+        sequence = self._roster.live.get(request_id)
+        if sequence is None:
+            return []
+        self._exits.end(sequence, num_output=sequence.num_output)
+        return [_error(request_id, reason, status=status)]
+
+    def fail_all(self, reason: str, *, status: int = 500) -> list[RequestOutput]:
+        """End every request with an error: the worker is gone, or the server stops."""
+        ids = list(self._roster.live)
+        return [output for i in ids for output in self.fail(i, reason, status=status)]
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None: as many as allowed are in flight, or no sequence can take part.
+
+        Nothing in flight, nothing to plan and somebody waiting is a fault of ours and raises.
+        """
+        if len(self._steps) >= self._limits.max_in_flight:
+            return None
+        planned = self._planner.plan(self._next_step, is_quiet=not self._steps)
+        if planned is None:
+            if self._roster.live and not self._steps:
+                raise AssertionError(f"no progress is possible: {self.describe()}")
+            return None
+        plan, step = planned
+        self._steps.append(step)
+        self._next_step += 1
+        return plan
+
+    def commit(self, result: StepResult) -> list[RequestOutput]:
+        """Apply the result of the oldest plan without one; one output for each row that gave
+        tokens or an end."""
+        if not self._steps:
+            raise AssertionError(f"a result of step {result.step} came, no plan is in flight")
+        return self._committer.commit(self._steps.popleft(), result)
+
+    def reset_cache(self) -> int:
+        """Drop every cached page that no sequence uses; returns how many."""
+        return self._manager.reset_cache()
+
+    def stats(self) -> EngineStats:
+        """Gauges and totals. `engine_us` is the caller's to add.
+
+        Tokens of running requests count as they come, but with stop strings only at the end: the
+        host may yet take some back, and a total never falls.
+        """
+        roster, totals, manager = self._roster, self._totals, self._manager
+        running = sum(s.num_output for s in roster.live.values() if not s.request.sampling.stop)
+        self._most_output_tokens = max(self._most_output_tokens, totals.output_tokens + running)
+        return EngineStats(
+            waiting=len(roster.waiting),
+            running=roster.num_active,
+            draining=len(roster.draining),
+            pages_total=manager.pages.total,
+            pages_free=manager.pages.num_free,
+            pages_cached=manager.num_cached,
+            slots_total=manager.slots.total,
+            slots_free=manager.slots.num_free,
+            steps=totals.steps,
+            prompt_tokens=totals.prompt_tokens,
+            cached_tokens=totals.cached_tokens,
+            output_tokens=self._most_output_tokens,
+            overrun_tokens=totals.overrun_tokens,
+            preemptions=totals.preemptions,
+            aborts=totals.aborts,
+            bad_rows=totals.bad_rows,
+            worker_us=totals.worker_us,
+        )
+
+    def describe(self) -> str:
+        """One line about the whole state, for people who look for a fault."""
+        roster, manager = self._roster, self._manager
+        return (
+            f"step {self._next_step}, {len(self._steps)} in flight; "
+            f"{len(roster.waiting)} waiting, {len(roster.prefilling)} prefilling, "
+            f"{len(roster.running)} running, {len(roster.draining)} draining; of "
+            f"{manager.pages.total} pages {manager.pages.num_free} free, {manager.num_owned} "
+            f"owned, {manager.num_draining} draining, {manager.num_cached} cached "
+            f"({manager.tree.num_idle} idle); {manager.slots.num_free} of {manager.slots.total} "
+            "slots free"
+        )
+
+    def check(self) -> None:
+        """Raise `AssertionError` when anything is lost, shared by mistake or in the wrong place.
+
+        O(pages + tokens): for tests and idle times.
+        """
+        roster = self._roster
+        roster.check()
+        self._manager.check()
+        active = roster.prefilling + roster.running
+        assert {s.holding for s in active} == self._manager.active
+        assert len(active) <= self._limits.max_running
+        for sequence in active:
+            assert sequence.bound <= sequence.holding.covered
+            assert sequence.length <= sequence.bound <= max(sequence.end - 1, sequence.num_prompt)
+            assert sequence.slot == sequence.holding.slot
+        first = self._steps[0].step if self._steps else self._next_step
+        assert all(s.last_step >= first for s in roster.draining), "drained, but not settled"
+
+
+def _error(request_id: int, message: str, *, status: int) -> RequestOutput:
+    return RequestOutput(request_id, [], FinishReason.ERROR, error=message, error_status=status)
