@@ -80,7 +80,7 @@ class EngineClient:
         self._streams: dict[int, OutputStream] = {}
         self._resets: dict[int, asyncio.Future[int]] = {}
         self._ids = itertools.count(1)
-        self._most_in_flight = 0
+        self.most_in_flight = 0
         self._quiet_s = 0.0
         self._quiet_limit_s = _FIRST_WORD_S
         self._settled = asyncio.Event()  # ready or failed
@@ -143,10 +143,10 @@ class EngineClient:
         """Queue all of them or raise `Unavailable` or `Overloaded` at once; never waits."""
         if self._state.state != "ready":
             raise Unavailable(f"the engine is {self._state.state}: {self._state.detail}")
-        if len(self._streams) + len(requests) > self._most_in_flight:
+        if len(self._streams) + len(requests) > self.most_in_flight:
             raise Overloaded(
                 f"{len(self._streams)} requests are running or waiting, the limit is "
-                f"{self._most_in_flight}; retry later"
+                f"{self.most_in_flight}; retry later"
             )
         streams = [OutputStream(request.id) for request in requests]
         self._streams |= {stream.id: stream for stream in streams}
@@ -272,7 +272,7 @@ class EngineClient:
         if message.state == "ready":
             assert message.ready is not None
             logger.info("ready %s", json.dumps(message.ready))
-            self._most_in_flight = (
+            self.most_in_flight = (
                 msgspec.convert(message.ready["max_running"], int)
                 + self.declared.config.schedule.max_queue
             )
