@@ -20,6 +20,7 @@ from draftmark.core.start import (
     DeviceFacts,
     LoadWeights,
     ModelFacts,
+    ToWorkerStart,
     WeightsLoaded,
     WorkerHello,
     WorkerInit,
@@ -27,16 +28,15 @@ from draftmark.core.start import (
 )
 from draftmark.engine.channel import EngineInit
 from draftmark.engine.provenance import find_provenance
-from draftmark.engine.worker import Worker
+from draftmark.engine.worker import Answer, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What the engine needs to know of a worker that is ready."""
+    """What a start settled. `record` is the ready record."""
 
     resolved: Resolved
     budget: Budget
-    vocab_size: int
     cost_table: list[CostPoint]
     record: dict[str, object]
 
@@ -51,49 +51,56 @@ def start_worker(
     """Lead the conversation to its end. Raises `ConfigError` (also of the budget), `ModelError`, or
     `EngineFailure` when the worker dies. `say` is told each phase, `beat` is called while waiting.
     """
+
+    def ask(question: ToWorkerStart, expect: type[Answer]) -> Answer:
+        return worker.ask(question, expect=expect, while_waiting=beat)
+
     began = time.monotonic()
     say("starting the worker")
-    code = _about_code()  # git answers while the worker imports
-    config = to_dict(init.declared.config)
-    question = WorkerInit(model_dir=init.model_dir, config=dict(config))
-    hello = worker.ask(question, expect=WorkerHello, while_waiting=beat)
+    code = find_provenance()  # git answers while the worker imports
+    config = dict[str, object](to_dict(init.declared.config))
+    hello = ask(WorkerInit(model_dir=init.model_dir, config=config), WorkerHello)
     hello_s = time.monotonic() - began
     resolved = resolve(init.declared, hello.model, hello.device)
     say(f"loading {hello.model.checkpoint_bytes / 1e9:.2f} GB of weights")
-    loaded = worker.ask(_load(resolved), expect=WeightsLoaded, while_waiting=beat)
-    budget = compute_budget(_inputs(init.declared, resolved, hello=hello, loaded=loaded))
-    resolved = _settle(resolved, budget)
+    loaded = ask(load_message(resolved), WeightsLoaded)
+    budget = compute_budget(budget_inputs(init.declared, resolved, hello=hello, loaded=loaded))
+    resolved = settle(resolved, budget)
     say(f"preparing a KV pool of {budget.pool_tokens} tokens")
-    pools = AllocatePools(
+    ready = ask(_pools(budget), WorkerReady)
+    seconds = {
+        "hello": hello_s,
+        **loaded.seconds,
+        **ready.seconds,
+        "worker": time.monotonic() - began,
+    }
+    record = {
+        "start_id": init.start_id,
+        "model_dir": init.model_dir,
+        "model_rule": init.model_rule,
+        **_about_model(hello.model, hello.device),
+        **_about_memory(loaded, budget),
+        **_about_run(resolved),
+        "commit": code.commit,
+        "dirty_diff_sha": code.dirty_diff_sha,
+        "backends": loaded.backends,
+        "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
+        "resolved": resolved.record(),
+    }
+    return Started(resolved=resolved, budget=budget, cost_table=ready.cost_table, record=record)
+
+
+def _pools(budget: Budget) -> AllocatePools:
+    return AllocatePools(
         num_pages=budget.num_pages,
         page_tokens=PAGE_TOKENS,
         num_slots=budget.num_slots,
         max_context=budget.max_context,
     )
-    ready = worker.ask(pools, expect=WorkerReady, while_waiting=beat)
-    seconds = {"hello": hello_s, **loaded.seconds, **ready.seconds}
-    seconds["worker"] = time.monotonic() - began
-    return Started(
-        resolved=resolved,
-        budget=budget,
-        vocab_size=hello.model.vocab_size,
-        cost_table=ready.cost_table,
-        record={
-            "start_id": init.start_id,
-            "model_dir": init.model_dir,
-            "model_rule": init.model_rule,
-            **_about_model(hello.model, hello.device),
-            **_about_memory(loaded, budget),
-            **_about_run(resolved),
-            **code,
-            "backends": loaded.backends,
-            "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
-            "resolved": resolved.record(),
-        },
-    )
 
 
-def _load(resolved: Resolved) -> LoadWeights:
+def load_message(resolved: Resolved) -> LoadWeights:
+    """How the worker is to load the weights."""
     return LoadWeights(
         dtype=resolved.dtype,
         kv_dtype=resolved.kv_dtype,
@@ -104,9 +111,10 @@ def _load(resolved: Resolved) -> LoadWeights:
     )
 
 
-def _inputs(
+def budget_inputs(
     declared: Declared, resolved: Resolved, *, hello: WorkerHello, loaded: WeightsLoaded
 ) -> BudgetInputs:
+    """What the memory budget is computed from."""
     device = hello.device
     return BudgetInputs(
         memory_fraction=resolved.memory_fraction,
@@ -125,7 +133,7 @@ def _inputs(
     )
 
 
-def _settle(resolved: Resolved, budget: Budget) -> Resolved:
+def settle(resolved: Resolved, budget: Budget) -> Resolved:
     """Enter what only the budget could know."""
     if resolved.config.memory.kv_pool_tokens is None:
         note = "what memory_fraction leaves"
@@ -169,8 +177,3 @@ def _about_run(resolved: Resolved) -> dict[str, object]:
         "dtype": resolved.dtype,
         "dtype_source": str(dtype),
     }
-
-
-def _about_code() -> dict[str, object]:
-    provenance = find_provenance()
-    return {"commit": provenance.commit, "dirty_diff_sha": provenance.dirty_diff_sha}

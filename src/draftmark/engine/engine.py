@@ -1,0 +1,171 @@
+"""The spine: take messages, commit results, plan, send, tell. Everything else hangs off this loop.
+
+Plans run one step ahead: a second plan is sent before the first one's result is here, so the worker
+never waits for us. Plans go out before outputs do, because the worker is what must not wait.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import msgspec
+import zmq
+
+from draftmark.cache.manager import CacheManager
+from draftmark.core.errors import EngineFailure
+from draftmark.core.messages import (
+    Abort,
+    Add,
+    CacheWasReset,
+    Drain,
+    Finish,
+    RequestOutput,
+    ResetCache,
+    StepOutputs,
+)
+from draftmark.core.step import StepResult
+from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess
+from draftmark.engine.startup import Started
+from draftmark.engine.watchdog import StepWatch
+from draftmark.engine.worker import Worker
+from draftmark.scheduler.policy import Limits
+from draftmark.scheduler.scheduler import Scheduler
+
+_STATS_S = 0.1
+_HEARTBEAT_S = 1.0
+
+
+class Engine:
+    """One scheduler, one worker, one client. Times are seconds of `time.monotonic`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        worker: Worker,
+        client: Channel[ToEngineProcess],
+        watch: StepWatch,
+        stop_on_nan: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._worker = worker
+        self._client = client
+        self._watch = watch
+        self._stop_on_nan = stop_on_nan
+        self._is_draining = False
+        self._stats_at = 0.0
+        self._has_news = True
+        self._cpu_at_start_ns = time.process_time_ns()
+        self._poller = zmq.Poller()
+        for source in (client.socket, worker.channel.socket, worker.child.life):
+            self._poller.register(source, zmq.POLLIN)
+
+    def run(self) -> None:
+        """Until drained. Raises `EngineFailure` when the worker dies or hangs."""
+        while not self._is_draining or self._scheduler.has_work:
+            self._wait()
+            self.step()
+
+    def step(self) -> None:
+        """One turn. Does what there is to do, and nothing twice."""
+        outputs = self._take_messages()
+        outputs += self._commit_results()
+        self._send_plans()
+        self._tell(outputs)
+
+    def _take_messages(self) -> list[RequestOutput]:
+        outputs: list[RequestOutput] = []
+        while (message := self._client.receive()) is not None:
+            self._has_news = True
+            match message:
+                case Add(requests):
+                    outputs += self._scheduler.add(requests)
+                case Abort(ids):
+                    outputs += self._scheduler.abort(ids)
+                case Finish(request_id, num_tokens, reason):
+                    outputs += self._scheduler.finish(request_id, num_tokens, reason)
+                case ResetCache(token):
+                    self._client.send(CacheWasReset(token, self._scheduler.reset_cache()))
+                case Drain():
+                    self._is_draining = True
+                case EngineInit():
+                    raise AssertionError("the engine was started twice")
+        return outputs
+
+    def _commit_results(self) -> list[RequestOutput]:
+        outputs: list[RequestOutput] = []
+        while (result := self._worker.receive_result()) is not None:
+            self._has_news = True
+            self._watch.arrived(now=time.monotonic())
+            outputs += self._scheduler.commit(result)
+            if self._stop_on_nan:
+                _refuse_nan(result)
+        return outputs
+
+    def _send_plans(self) -> None:
+        while (plan := self._scheduler.plan()) is not None:
+            self._worker.channel.send(plan)
+            self._watch.sent(plan.step, now=time.monotonic())
+
+    def _tell(self, outputs: list[RequestOutput]) -> None:
+        """One message a turn at most, with stats when they are due; a heartbeat when idle."""
+        now = time.monotonic()
+        is_due = now >= self._next_word
+        if not outputs and not is_due:
+            return
+        stats = None
+        if is_due:
+            cpu_us = (time.process_time_ns() - self._cpu_at_start_ns) // 1000
+            stats = msgspec.structs.replace(self._scheduler.stats(), engine_us=cpu_us)
+            self._stats_at = now
+            self._has_news = False
+        self._client.send(StepOutputs(outputs, stats))
+
+    @property
+    def _next_word(self) -> float:
+        """When stats must be sent: soon after anything changed, else as a heartbeat."""
+        return self._stats_at + (_STATS_S if self._has_news else _HEARTBEAT_S)
+
+    def _wait(self) -> None:
+        """Sleep until a message, a result, the worker's death, or the next thing due."""
+        now = time.monotonic()
+        self._watch.check(now=now)
+        due = self._next_word
+        if self._watch.deadline is not None:
+            due = min(due, self._watch.deadline)
+        events = self._poller.poll(max(0, math.ceil((due - now) * 1000)))
+        life = self._worker.child.life.fileno()
+        if any(source == life for source, _ in events):
+            self._worker.report_death(self._watch.describe(now=time.monotonic()))
+
+
+def make_engine(started: Started, *, worker: Worker, client: Channel[ToEngineProcess]) -> Engine:
+    """The engine of a worker that is ready."""
+    resolved, budget = started.resolved, started.budget
+    limits = Limits(
+        max_context=budget.max_context,
+        max_running=resolved.max_running,
+        prefill_tokens=resolved.prefill_tokens,
+        max_turn_ms=resolved.config.schedule.max_turn_ms,
+    )
+    manager = CacheManager(num_pages=budget.num_pages, num_slots=budget.num_slots)
+    return Engine(
+        Scheduler(limits, manager, cost_table=started.cost_table),
+        worker=worker,
+        client=client,
+        watch=StepWatch(resolved.config.debug.step_timeout_s),
+        stop_on_nan=resolved.config.debug.on_nan == "stop",
+    )
+
+
+def _refuse_nan(result: StepResult) -> None:
+    """`--on-nan stop`: the request was failed by the scheduler; the server ends too."""
+    hits = [(row.slot, row.bad_layer) for row in result.rows if row.bad_layer >= 0]
+    hits += [(slot, layer) for slot, _, layer in result.bad_prefill]
+    if hits:
+        slot, layer = hits[0]
+        raise EngineFailure(
+            f"a non-finite value in layer {layer}, worker 0, step {result.step}, slot {slot} "
+            "(--on-nan stop)"
+        )

@@ -1,0 +1,128 @@
+"""The engine process: `python -m draftmark.engine.process --address ipc://... --parent-fd N`.
+
+Started by the API process, starts the worker, runs the loop. Ends with status 0 when drained, 1
+when it failed (the reason sent first), and at once when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+
+import zmq
+
+from draftmark.core.messages import EngineState
+from draftmark.core.parent import watch_parent
+from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess, decode_to_engine
+from draftmark.engine.engine import Engine, make_engine
+from draftmark.engine.faults import failure_from
+from draftmark.engine.launch import Addresses, end_now
+from draftmark.engine.logs import log_as_child
+from draftmark.engine.startup import start_worker
+from draftmark.engine.watchdog import dump_all_stacks
+from draftmark.engine.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_S = 2.0
+
+
+class EngineMain:
+    """One life of the engine process. `status` is its exit status."""
+
+    def __init__(self, *, address: str, parent_fd: int) -> None:
+        self.status = 0
+        self._addresses = Addresses.beside(address)
+        self._worker_pids: list[int] = []
+        self._worker: Worker | None = None
+        self._is_serving = False
+        watch_parent(parent_fd, cleanup=end_now(self._worker_pids, addresses=self._addresses))
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._client: Channel[ToEngineProcess] = Channel.connect(
+            self._context, address=address, decode=decode_to_engine
+        )
+        signal.signal(signal.SIGUSR1, self._forward_stacks)
+        # After the handler above, and chained to it: ours first, then the worker's.
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
+
+    def run(self) -> None:
+        try:
+            engine = self._start()
+            gc.collect()
+            gc.freeze()
+            engine.run()
+        except Exception as error:
+            # Process edge: the reason goes to the client, which ends every request with it.
+            self.status = 1
+            self._client.send(failure_from(error))
+            logger.error("the engine ends: %s", error)
+            if self._worker is not None:
+                self._end_worker(self._worker)
+        else:
+            assert self._worker is not None
+            self._worker.stop()
+        self._addresses.remove()
+        self._client.close(flush_s=_FLUSH_S)
+        self._context.term()
+
+    def _start(self) -> Engine:
+        self._client.socket.poll()
+        init = self._client.receive()
+        assert isinstance(init, EngineInit), "the first message must be EngineInit"
+        phase = "starting the engine"
+
+        def beat() -> None:
+            self._client.send(EngineState("loading", phase))
+
+        def say(next_phase: str) -> None:
+            nonlocal phase
+            phase = next_phase
+            logger.info("%s", phase)
+            beat()
+
+        self._worker = Worker(
+            self._context, rank=0, arguments=init.worker, addresses=self._addresses
+        )
+        self._worker_pids.append(self._worker.child.pid)
+        pids: dict[str, object] = {"worker_pids": self._worker_pids}
+        self._client.send(EngineState("loading", phase, pids))
+        started = start_worker(self._worker, init, say=say, beat=beat)
+        self._addresses.remove()  # both sides are connected: names are of no more use
+        logger.info("memory budget\n%s", started.budget.explain())
+        record = {**started.record, "engine_pid": os.getpid(), **pids}
+        self._client.send(EngineState("ready", ready=record))
+        self._is_serving = True
+        return make_engine(started, worker=self._worker, client=self._client)
+
+    def _end_worker(self, worker: Worker) -> None:
+        """Whatever state it is in; what it was doing goes to the log if it was serving."""
+        if self._is_serving:
+            dump_all_stacks([worker.child])
+        worker.end()
+
+    def _forward_stacks(self, signum: int, frame: FrameType | None) -> None:
+        if self._worker is not None and self._worker.child.poll() is None:
+            self._worker.child.ask_for_stacks()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="draftmark.engine.process")
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--parent-fd", type=int, required=True)
+    arguments = parser.parse_args()
+    log_as_child()
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the API process's to act on
+    process = EngineMain(address=arguments.address, parent_fd=arguments.parent_fd)
+    process.run()
+    sys.exit(process.status)
+
+
+if __name__ == "__main__":
+    main()
