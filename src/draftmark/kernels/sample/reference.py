@@ -67,7 +67,7 @@ def choose(row: Tensor, *, slot: int, position: int, tables: SampleTables) -> in
     if temperature == 0.0:
         return int(row.argmax())
     order = torch.sort(row, descending=True, stable=True).indices
-    scaled = (row.double() - row.max().double()) / temperature
+    scaled = (row.double() - row.max().double()) * (1.0 / max(temperature, 1e-100))
     weights = scaled.exp()[order]
     keep = len(row)
     top_k = int(tables.ints[slot, TOP_K])

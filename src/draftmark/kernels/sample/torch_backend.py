@@ -42,6 +42,8 @@ CHUNK_ELEMENTS = 1 << 19
 TOP_P_GUESSES = (0.1, 1e-4, 1e-7, 0.0)
 # Mass must reach top_p by more than float64 sums can err, or the row takes the next guess.
 MASS_MARGIN = 1.0 + 1e-9
+# Keeps 1 / T finite. Any T this small leaves only the largest logit.
+MIN_TEMPERATURE = 1e-100
 
 
 def argmax(logits: Tensor) -> Tensor:
@@ -158,7 +160,7 @@ class _Draw:
 
     x: Tensor  # [R, V] processed logits
     top: Tensor  # [R, 1] float64, the largest of x
-    temperature: Tensor  # [R, 1] float64
+    inverse: Tensor  # [R, 1] float64, 1 / T
     top_p: Tensor  # [R] float64
     min_p: Tensor  # [R] float64
     top_k: Tensor  # [R] int64, V for none
@@ -171,7 +173,7 @@ class _Draw:
         return cls(
             x=x,
             top=x.amax(-1, keepdim=True).double(),
-            temperature=floats[:, TEMPERATURE, None],
+            inverse=floats[:, TEMPERATURE, None].clamp_min(MIN_TEMPERATURE).reciprocal(),
             top_p=floats[:, TOP_P],
             min_p=floats[:, MIN_P],
             top_k=torch.where(top_k > 0, top_k, vocab).clamp_max(vocab),
@@ -179,8 +181,8 @@ class _Draw:
         )
 
     def scaled(self, x: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
-        """(x - max) / T in float64: never overflows upwards, however small T is."""
-        return (x - self.top[rows]).div_(self.temperature[rows])
+        """(x - max) / T in float64, at most 0 however small T is."""
+        return (x - self.top[rows]).mul_(self.inverse[rows])
 
     def whole(self) -> Tensor:
         """Tokens [R] when nothing truncates: every token is a candidate."""
