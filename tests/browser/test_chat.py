@@ -91,6 +91,12 @@ def test_history_and_settings_are_sent(page: Chromium, server: FakeServer) -> No
     ]
 
 
+def test_an_emptied_token_limit_means_the_default(page: Chromium, server: FakeServer) -> None:
+    page.js("document.querySelector('#max-tokens').value = ''")
+    exchange(page, server, "Hello?", "Yes.")
+    assert server.chats[0]["max_tokens"] == 512
+
+
 def test_a_wrong_setting_opens_the_settings_and_sends_nothing(
     page: Chromium, server: FakeServer
 ) -> None:
@@ -238,16 +244,20 @@ def test_text_built_in_pieces_equals_text_built_at_once(page: Chromium, server: 
     assert shape(page) == whole
 
 
-def test_a_character_split_over_chunks(page: Chromium, server: FakeServer) -> None:
-    event = {"choices": [{"index": 0, "delta": {"content": "naïve 🙂 ok"}, "finish_reason": None}]}
-    data = f": comment\r\n\r\ndata: {json.dumps(event, ensure_ascii=False)}\r\n\r\n".encode()
+def test_a_character_and_an_event_split_over_chunks(page: Chromium, server: FakeServer) -> None:
+    def event(text: str) -> bytes:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+        return f"data: {json.dumps({'choices': [choice]}, ensure_ascii=False)}\r\n\r\n".encode()
+
+    split = event("\N{WAVING HAND SIGN} ok")
+    middle = split.index("\N{WAVING HAND SIGN}".encode()) + 2
     answer = server.next_answer()
     ask(page, "Hello?")
-    for index in range(len(data)):
-        answer.raw(data[index : index + 1])
-    answer.end()
+    answer.raw(b": comment\r\n\r\n" + event("One ") + split[:middle])
+    wait_text(page, "One ")  # the page has read up to the middle of the character
+    answer.raw(split[middle:]).end()
     wait_end(page)
-    assert page.js(f"return {TEXT}") == "naïve 🙂 ok"
+    assert page.js(f"return {TEXT}") == "One \N{WAVING HAND SIGN} ok"
 
 
 @pytest.mark.parametrize(

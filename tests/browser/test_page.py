@@ -17,6 +17,10 @@ def test_loads_from_one_file_without_a_complaint(page: Chromium, server: FakeSer
     page.open(server.url)
     page.wait("document.querySelector('#status').dataset.state === 'ready'")
     assert page.problems() == []
+    for css in ("#key-form", "#stop", "#latest"):
+        assert (
+            page.js("return document.querySelector(arguments[0]).checkVisibility()", css) is False
+        )
     loaded = page.js("return performance.getEntriesByType('resource').map((entry) => entry.name)")
     asked = {name.removeprefix(server.url) for name in loaded}
     assert asked == {"v1/models", "v1/engine/config", "metrics"}
@@ -79,6 +83,8 @@ def test_figures_fail_and_come_back_while_the_chat_goes_on(
     del server.instead["/metrics"]
     page.wait("document.querySelector('#trouble').innerText === ''")
     assert page.text("#status") == "ready"
+    # What came back may be another server.
+    assert page.js("return performance.getEntriesByName(location + 'v1/models').length") == 2
     assert page.text(".answer .text") == "Yes."
 
 
