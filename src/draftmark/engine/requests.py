@@ -68,17 +68,20 @@ class RequestMaker:
             label=label,
         )
 
-    def check_prompt(self, prompt_ids: Sequence[int]) -> None:
-        """Raise unless a prompt is not empty, in the vocabulary and leaves room for a token."""
+    def check_prompt(self, prompt_ids: Sequence[int], *, param: str = "prompt") -> None:
+        """Raise unless a prompt is not empty, in the vocabulary and leaves room for a token.
+
+        `param` is the field that the prompt came from.
+        """
         if not prompt_ids:
-            raise RequestError("the prompt is empty", param="prompt")
+            raise RequestError("the prompt is empty", param=param)
         for token in (min(prompt_ids), max(prompt_ids)):
-            check_token_id(token, vocab_size=self.limits.vocab_size, param="prompt")
+            check_token_id(token, vocab_size=self.limits.vocab_size, param=param)
         if len(prompt_ids) >= self.limits.max_context:
             raise ContextOverflow(
                 f"the prompt has {len(prompt_ids)} tokens, the context is "
                 f"{self.limits.max_context}: nothing could be generated",
-                param="prompt",
+                param=param,
             )
 
     def _with_max_tokens(self, sampling: SamplingParams, num_prompt: int) -> SamplingParams:
