@@ -8,7 +8,6 @@ ours for a built-in model). A `SamplingParams` handed over whole is taken as it 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -30,17 +29,11 @@ from draftmark.engine.textstream import TextAssembler, TextDelta, TextStream
 from draftmark.text.prompt import ChatTemplate, load_chat_template
 from draftmark.text.tokenizer import Tokenizer
 
-logger = logging.getLogger(__name__)
-
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 
 # Longer texts are tokenised in a thread, so that running answers do not wait.
 _LONG_CHARS = 20_000
-
-
-def _log_progress(phase: str) -> None:
-    logger.info("%s", phase)
 
 
 class AsyncEngine:
@@ -56,15 +49,14 @@ class AsyncEngine:
         model: str | None = None,
         *,
         config: str | Path | None = None,
-        progress: Progress = _log_progress,
+        progress: Progress | None = None,
         worker: Sequence[str] | None = None,
         **flags: object,
     ) -> None:
         given = flags if model is None else {"model": model, **flags}
         self.declared = load_config(given, Path(config) if config is not None else None)
-        self._options: dict[str, Any] = {"progress": progress}
-        if worker is not None:
-            self._options["worker"] = worker
+        options = {"progress": progress, "worker": worker}
+        self._options: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
         self._serving: _Serving | None = None
 
     async def start(self) -> AsyncEngine:

@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _FIRST_WORD_S = 60.0  # a cold start of Python from a slow disk
-_FAIL_GRACE_S = 4.0
+_FAIL_GRACE_S = 4.0  # for the engine to write stacks and to end its workers
+_SILENT_GRACE_S = 0.5
 _CLOSE_GRACE_S = 5.0
 
 
@@ -87,6 +88,7 @@ class EngineClient:
         self._ended = asyncio.Event()  # nothing of the engine is left
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     @classmethod
     def launch(cls, declared: Declared, **options: Any) -> EngineClient:
@@ -205,8 +207,7 @@ class EngineClient:
             self._error = Unavailable("the engine was closed")
         self._end_streams("the engine was closed", status=503)
         self._settled.set()
-        if not self._ended.is_set():
-            await self._end_process(_CLOSE_GRACE_S if was_serving else 0.0)
+        await self._end_process(_CLOSE_GRACE_S if was_serving else 0.0)
 
     # -- from the engine
 
@@ -298,17 +299,24 @@ class EngineClient:
             if self._quiet_s > self._quiet_limit_s:
                 pid = self._process.child.pid
                 self.dump_stacks()
-                self._fail(f"the engine process (pid {pid}) was silent for {self._quiet_s:g} s")
+                reason = f"the engine process (pid {pid}) was silent for {self._quiet_s:g} s"
+                self._fail(reason, grace_s=_SILENT_GRACE_S)
 
     def _see_end(self) -> None:
         assert self._process is not None
         if self._state.state == "draining" and self._process.child.poll() == 0:
             self._end_streams("the engine ended", status=503)
-            self._tasks.append(asyncio.create_task(self._end_process(0.0)))
+            self._end_process(0.0)
         else:
             self._fail(self._process.child.describe_end())
 
-    def _fail(self, reason: str, error: DraftmarkError | None = None) -> None:
+    def _fail(
+        self,
+        reason: str,
+        *,
+        error: DraftmarkError | None = None,
+        grace_s: float = _FAIL_GRACE_S,
+    ) -> None:
         """Once: every stream ends with the reason, the process and its workers are ended."""
         if self._state.state == "failed" or self._closing is not None:
             return
@@ -317,7 +325,7 @@ class EngineClient:
         self._error = error or EngineFailure(reason)
         self._end_streams(reason, status=500)
         self._settled.set()
-        self._tasks.append(asyncio.create_task(self._end_process(_FAIL_GRACE_S)))
+        self._end_process(grace_s)
 
     def _end_streams(self, reason: str, *, status: int) -> None:
         for stream in self._streams.values():
@@ -330,7 +338,13 @@ class EngineClient:
                 future.set_exception(Unavailable(reason))
         self._resets.clear()
 
-    async def _end_process(self, grace_s: float) -> None:
+    def _end_process(self, grace_s: float) -> asyncio.Task[None]:
+        """Begin to end what was started, once; the first caller's grace holds."""
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._leave_nothing(grace_s))
+        return self._ending
+
+    async def _leave_nothing(self, grace_s: float) -> None:
         if self._process is not None:
             await self._process.end(grace_s=grace_s)
         self._ended.set()

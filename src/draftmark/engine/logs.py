@@ -10,11 +10,19 @@ _LEVELS = {
 }
 
 
+class _LinePerLine(logging.Formatter):
+    """Begins every line of a message with its level, so that each can be carried on alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = f"{record.levelname} {record.name}: "
+        return "\n".join(head + line for line in super().format(record).splitlines())
+
+
 def log_as_child() -> None:
     """Log to stderr in the form `relay` understands. Called once at the start of a process."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LinePerLine())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def relay(line: str, *, logger: logging.Logger) -> None:

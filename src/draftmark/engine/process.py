@@ -28,7 +28,7 @@ from draftmark.engine.startup import start_worker
 from draftmark.engine.watchdog import dump_all_stacks
 from draftmark.engine.worker import Worker
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("draftmark.engine.process")  # here __name__ is __main__
 
 _FLUSH_S = 2.0
 

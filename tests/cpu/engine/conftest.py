@@ -1,0 +1,139 @@
+"""Real engine processes over a fake worker process, and the proof that nothing stays behind."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from draftmark.core.messages import RequestOutput
+from draftmark.core.request import FinishReason, SamplingParams
+from draftmark.core.resolve import load_config
+from draftmark.engine.client import EngineClient
+from draftmark.engine.requests import ModelLimits, RequestMaker
+from draftmark.engine.stream import OutputStream
+from tests.fakes import worker_process
+from tests.fakes.tokenizer import write_model_dir
+
+GONE_S = 10.0
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory whose worker is a fake: a tokenizer and an empty config."""
+    directory = write_model_dir(tmp_path_factory.mktemp("model") / "fake")
+    (directory / "config.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def socket_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sockets' directories are made; empty again at the end. Short, as sockets want it."""
+    with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.setenv("TMPDIR", name)
+        yield Path(name)
+        assert list(Path(name).iterdir()) == [], "a directory of sockets was left"
+
+
+@dataclass(slots=True)
+class Harness:
+    """Starts clients over fake workers and makes requests for them."""
+
+    model_dir: Path
+    clients: list[EngineClient] = field(default_factory=list)
+    pids: set[int] = field(default_factory=set)
+
+    async def start(
+        self,
+        *,
+        faults: dict[str, object] | None = None,
+        options: dict[str, Any] | None = None,
+        **flags: object,
+    ) -> EngineClient:
+        client = self.launch(faults=faults, options=options, **flags)
+        await client.wait_ready()
+        self.pids |= set(pids_of(client))
+        return client
+
+    def launch(
+        self,
+        *,
+        faults: dict[str, object] | None = None,
+        options: dict[str, Any] | None = None,
+        **flags: object,
+    ) -> EngineClient:
+        given = {"model": str(self.model_dir), "max_running": 8, **flags}
+        client = EngineClient.launch(
+            load_config(given), worker=worker_process.command(**(faults or {})), **(options or {})
+        )
+        self.clients.append(client)
+        return client
+
+
+def pids_of(client: EngineClient) -> list[int]:
+    """The engine process and its workers."""
+    workers = msgspec.convert(client.ready["worker_pids"], list[int])
+    return [msgspec.convert(client.ready["engine_pid"], int), *workers]
+
+
+@pytest.fixture
+async def harness(model_dir: Path, socket_root: Path) -> AsyncIterator[Harness]:
+    made = Harness(model_dir)
+    yield made
+    for client in made.clients:
+        await client.close()
+    assert_gone(made.pids)
+
+
+def assert_gone(pids: Sequence[int] | set[int], timeout_s: float = GONE_S) -> None:
+    """Wait until none of these processes runs."""
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
+    for process in alive:
+        process.kill()
+    assert not alive, f"left behind: {alive}"
+
+
+def submit(
+    client: EngineClient, prompts: Sequence[Sequence[int]], **fields: Any
+) -> list[OutputStream]:
+    maker = RequestMaker(ModelLimits.from_ready(client.ready), seed=0)
+    ids = client.new_ids(len(prompts))
+    sampling = SamplingParams(**{"seed": 7, **fields})
+    requests = [maker.make(i, prompt, sampling) for i, prompt in zip(ids, prompts, strict=True)]
+    return client.submit(requests)
+
+
+async def read(stream: OutputStream) -> tuple[list[int], RequestOutput]:
+    """All tokens and the output that ended the stream, after which nothing came."""
+    tokens: list[int] = []
+    ends: list[RequestOutput] = []
+    async for output in stream:
+        tokens += output.token_ids
+        if output.finish is not None:
+            ends.append(output)
+    assert len(ends) == 1
+    return tokens, ends[0]
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    import asyncio
+
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+LENGTH, STOP, ABORT, ERROR = (
+    FinishReason.LENGTH,
+    FinishReason.STOP,
+    FinishReason.ABORT,
+    FinishReason.ERROR,
+)

@@ -1,0 +1,172 @@
+"""The engine over a fake worker, seen from the API process: every request gets exactly one end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from draftmark.core.declared import resolved_from_record
+from draftmark.core.errors import Overloaded, Unavailable
+from tests.cpu.engine.conftest import (
+    ABORT,
+    ERROR,
+    LENGTH,
+    STOP,
+    Harness,
+    pids_of,
+    read,
+    submit,
+    until,
+)
+
+
+async def test_a_start_tells_its_phases_and_ends_with_a_record(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    phases: list[str] = []
+    with caplog.at_level("INFO", logger="draftmark"):
+        client = await harness.start(options={"progress": phases.append}, kv_pool_tokens=1024)
+    assert phases == [
+        "starting the engine",
+        "starting the worker",
+        "loading 0.00 GB of weights",
+        "preparing a KV pool of 1024 tokens",
+    ]
+    assert client.state.state == "ready"
+    record = client.ready
+    assert record["pool_tokens"] == 1024
+    assert record["max_context"] == 512
+    assert record["max_running"] == 8
+    assert record["start_id"] == client.start_id
+    assert record["model_rule"] == "a local directory"
+    resolved = resolved_from_record(record["resolved"])  # type: ignore[arg-type]
+    assert resolved.config.memory.kv_pool_tokens == 1024
+    assert resolved.sources["memory.kv_pool_tokens"].kind == "flag"
+    [line] = [r.getMessage() for r in caplog.records if r.getMessage().startswith("ready ")]
+    assert json.loads(line.removeprefix("ready ")) == record
+
+
+async def test_answers_do_not_depend_on_company(harness: Harness) -> None:
+    client = await harness.start()
+    prompts = [[1, 2, 3], [4], [5, 6] * 20, [1, 2, 3, 9]]
+    together = [await read(s) for s in submit(client, prompts, max_tokens=30)]
+    for prompt, (tokens, end) in zip(prompts, together, strict=True):
+        assert (len(tokens), end.finish) == (30, LENGTH)
+        [alone] = submit(client, [prompt], max_tokens=30)
+        assert (await read(alone))[0] == tokens
+
+
+async def test_an_aborted_request_ends_once_and_frees_its_slot(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 2})
+    [stream] = submit(client, [[1, 2]], max_tokens=400)
+    first = await anext(stream)
+    assert first.token_ids
+    client.abort([stream.id])
+    client.abort([stream.id])
+    _, end = await read(stream)
+    assert end.finish is ABORT
+    client.abort([stream.id])
+    await until(lambda: client.stats.aborts == 1 and client.stats.running == 0)
+    await until(lambda: client.stats.slots_free == client.stats.slots_total)
+
+
+async def test_a_finish_cuts_what_came_after_it(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 2})
+    [stream] = submit(client, [[1, 2]], max_tokens=400)
+    tokens: list[int] = []
+    while len(tokens) < 3:
+        tokens += (await anext(stream)).token_ids
+    client.finish(stream.id, 3, STOP)
+    _, end = await read(stream)
+    assert (end.finish, end.token_ids) == (STOP, [])
+    await until(lambda: client.stats.overrun_tokens > 0)
+    assert client.stats.output_tokens == 3
+
+
+async def test_a_full_queue_refuses_at_once(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 5}, max_running=1, max_queue=2)
+    streams = submit(client, [[1], [2], [3]], max_tokens=20)
+    with pytest.raises(Overloaded, match="3 requests are running or waiting, the limit is 3"):
+        submit(client, [[4]], max_tokens=1)
+    for stream in streams:
+        assert (await read(stream))[1].finish is LENGTH
+    [later] = submit(client, [[4]], max_tokens=1)
+    assert (await read(later))[1].finish is LENGTH
+
+
+async def test_a_request_that_never_fits_is_a_400(harness: Harness) -> None:
+    client = await harness.start(kv_pool_tokens=64, max_context=64)
+    [stream] = submit(client, [[1] * 10], max_tokens=54)
+    assert (await read(stream))[1].finish is LENGTH
+
+
+async def test_drain_lets_running_requests_end(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 5})
+    [stream] = submit(client, [[1]], max_tokens=40)
+    await anext(stream)
+    draining = asyncio.create_task(client.drain(10))
+    await until(lambda: client.state.state == "draining")
+    with pytest.raises(Unavailable, match="draining"):
+        submit(client, [[2]])
+    assert (await read(stream))[1].finish is LENGTH
+    await draining
+    assert client.state.state == "draining"
+
+
+async def test_a_drain_that_takes_too_long_is_cut(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 50})
+    [stream] = submit(client, [[1]], max_tokens=400)
+    await anext(stream)
+    await client.drain(0.1)
+    _, end = await read(stream)
+    assert (end.finish, end.error, end.error_status) == (ERROR, "the engine was closed", 503)
+
+
+async def test_close_ends_what_runs_and_is_idempotent(harness: Harness) -> None:
+    client = await harness.start(faults={"step_ms": 5})
+    streams = submit(client, [[1], [2]], max_tokens=400)
+    reset = asyncio.create_task(client.reset_cache())
+    await asyncio.gather(client.close(), client.close())
+    for stream in streams:
+        _, end = await read(stream)
+        assert (end.finish, end.error_status) == (ERROR, 503)
+    await asyncio.gather(reset, return_exceptions=True)
+    with pytest.raises(Unavailable):
+        submit(client, [[1]])
+    with pytest.raises(Unavailable):
+        await client.reset_cache()
+
+
+async def test_a_start_that_is_broken_off_leaves_nothing(harness: Harness) -> None:
+    client = harness.launch(faults={"hang_in": "load"})
+    await until(lambda: client.state.detail.startswith("loading 0"))
+    await client.close()
+    with pytest.raises(Unavailable):
+        await client.wait_ready()
+    await client.wait_ended()
+
+
+async def test_the_cache_is_reset(harness: Harness) -> None:
+    client = await harness.start()
+    [stream] = submit(client, [list(range(100))], max_tokens=1)
+    await read(stream)
+    assert await client.reset_cache() == 6
+    assert await client.reset_cache() == 0
+
+
+async def test_an_idle_engine_says_so(harness: Harness) -> None:
+    """A silence longer than the limit would be a failure."""
+    client = await harness.start(options={"silence_limit_s": 1.5})
+    before = client.stats.engine_us
+    await until(lambda: client.stats.engine_us > before, timeout_s=5)
+    assert client.state.state == "ready"
+
+
+async def test_two_engines_at_once(harness: Harness) -> None:
+    first, second = await asyncio.gather(harness.start(), harness.start())
+    assert not set(pids_of(first)) & set(pids_of(second))
+    for client in (first, second):
+        [stream] = submit(client, [[1]], max_tokens=2)
+        assert (await read(stream))[1].finish is LENGTH

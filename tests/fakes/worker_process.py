@@ -1,0 +1,197 @@
+"""A worker process without torch: leads the start conversation and runs `FakeWorker`.
+
+    python tests/fakes/worker_process.py --address ipc://... --parent-fd N [faults]
+
+It speaks the protocol of `draftmark.runtime.worker`, so the real engine process runs on top of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import zmq
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from draftmark.cache.spec import AttentionSpec, encode_specs  # noqa: E402
+from draftmark.core.parent import watch_parent  # noqa: E402
+from draftmark.core.start import (  # noqa: E402
+    AllocatePools,
+    DescribeWeights,
+    DeviceFacts,
+    LoadWeights,
+    ModelFacts,
+    Stop,
+    ToWorkerStart,
+    WeightsLoaded,
+    WorkerFailed,
+    WorkerHello,
+    WorkerInit,
+    WorkerReady,
+)
+from draftmark.core.step import StepPlan  # noqa: E402
+from draftmark.engine.logs import log_as_child  # noqa: E402
+from tests.fakes.worker import FakeWorker  # noqa: E402
+
+logger = logging.getLogger("fake_worker")
+
+MIB = 1 << 20
+
+
+def command(**faults: object) -> list[str]:
+    """Arguments to Python that start this worker; `crash_step=3` is `--crash-step 3`."""
+    arguments = [str(Path(__file__))]
+    for name, value in faults.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--parent-fd", type=int, required=True)
+    parser.add_argument("--vocab-size", type=int, default=264)
+    parser.add_argument("--max-context", type=int, default=512)
+    parser.add_argument("--free-mib", type=int, default=64)
+    parser.add_argument("--eos-id", type=int, action="append", default=[])
+    parser.add_argument("--step-ms", type=float, default=0.0, help="time of a step")
+    parser.add_argument("--crash-step", type=int, default=-1, help="raise in this step")
+    parser.add_argument("--kill-step", type=int, default=-1, help="die by SIGKILL in this step")
+    parser.add_argument("--hang-step", type=int, default=-1, help="never finish this step")
+    parser.add_argument("--bad-step", type=int, default=-1, help="a non-finite value in this step")
+    parser.add_argument("--die-in", default="", help="init, load or allocate: exit there")
+    parser.add_argument("--hang-in", default="", help="init, load or allocate: never answer")
+    parser.add_argument("--refuse-in", default="", help="phase:ErrorClass:message")
+    return parser.parse_args()
+
+
+class WorkerProcess:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._worker: FakeWorker | None = None
+
+    def serve(self) -> None:
+        with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
+            socket.connect(self._arguments.address)
+            decode_start = msgspec.msgpack.Decoder(ToWorkerStart).decode
+            decode_plan = msgspec.msgpack.Decoder(StepPlan).decode
+            while True:
+                data = socket.recv()
+                is_map = 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE
+                if not is_map:
+                    socket.send(self._run(decode_plan(data)))
+                    continue
+                message = decode_start(data)
+                if isinstance(message, Stop):
+                    return
+                answer = self._answer(message)
+                socket.send(self._encode(answer))
+                if isinstance(answer, WorkerFailed):
+                    return
+
+    def _answer(self, message: ToWorkerStart) -> object:
+        arguments = self._arguments
+        phase = {WorkerInit: "init", LoadWeights: "load", AllocatePools: "allocate"}.get(
+            type(message), "describe"
+        )
+        if arguments.die_in == phase:
+            logger.error("dying in %s", phase)
+            os._exit(9)
+        if arguments.hang_in == phase:
+            hang()
+        where, _, refusal = arguments.refuse_in.partition(":")
+        if where == phase:
+            kind, _, text = refusal.partition(":")
+            return WorkerFailed(kind=kind, message=text)
+        match message:
+            case WorkerInit():
+                return WorkerHello(self._model(), self._device())
+            case LoadWeights() | DescribeWeights():
+                return self._loaded()
+            case AllocatePools():
+                self._worker = FakeWorker(
+                    num_pages=message.num_pages,
+                    num_slots=message.num_slots,
+                    max_context=message.max_context,
+                    vocab_size=arguments.vocab_size,
+                )
+                return WorkerReady(seconds={"pools": 0.01}, cost_table=[], pool_bytes=0)
+        raise AssertionError(f"unexpected {message}")
+
+    def _model(self) -> ModelFacts:
+        return ModelFacts(
+            model_type="fake",
+            architecture="FakeForCausalLM",
+            num_layers=2,
+            vocab_size=self._arguments.vocab_size,
+            max_context=self._arguments.max_context,
+            dtype="float32",
+            eos_ids=tuple(self._arguments.eos_id),
+            num_parameters=1000,
+            checkpoint_bytes=4000,
+        )
+
+    def _device(self) -> DeviceFacts:
+        free = self._arguments.free_mib * MIB
+        return DeviceFacts(
+            kind="cpu", name="fake cpu", total_bytes=2 * free, free_bytes=free, threads=1
+        )
+
+    def _loaded(self) -> WeightsLoaded:
+        specs = [AttentionSpec(layer=i, kv_heads=1, head_dim=64, dtype_bytes=4) for i in range(2)]
+        return WeightsLoaded(
+            cache_specs=encode_specs(specs),
+            weight_bytes=4000,
+            free_bytes=self._arguments.free_mib * MIB,
+            fixed_bytes_per_slot=1000,
+            workspace_bytes=10_000,
+            seconds={"weights": 0.01},
+            backends={"attention": "fake"},
+        )
+
+    def _run(self, plan: StepPlan) -> bytes:
+        arguments = self._arguments
+        assert self._worker is not None
+        if plan.step == arguments.crash_step:
+            raise RuntimeError("the fake worker was told to crash")
+        if plan.step == arguments.kill_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if plan.step == arguments.hang_step:
+            hang()
+        began = time.monotonic()
+        result = self._worker.execute(plan)
+        if plan.step == arguments.bad_step:
+            rows = [msgspec.structs.replace(row, bad_layer=1, emitted=[]) for row in result.rows]
+            result = msgspec.structs.replace(result, rows=rows)
+        time.sleep(arguments.step_ms / 1000)
+        run_us = int((time.monotonic() - began) * 1e6)
+        return self._encode(msgspec.structs.replace(result, run_us=run_us))
+
+
+def hang() -> None:
+    """Where stacks show the hang."""
+    time.sleep(600)
+
+
+def main() -> None:
+    arguments = _parse()
+    log_as_child()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    watch_parent(arguments.parent_fd)
+    WorkerProcess(arguments).serve()
+
+
+if __name__ == "__main__":
+    main()
