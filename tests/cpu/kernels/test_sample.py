@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import sample as op
-from draftmark.kernels.sample import RowFlag, noise, reference, torch_backend
+from draftmark.kernels.sample import RowFlag, noise, reference
+from draftmark.kernels.sample import torch as plain
 from draftmark.kernels.sample.tables import SampleTables
 
 ALL_FLAGS = RowFlag.BIAS | RowFlag.MIN_TOKENS | RowFlag.PENALTIES | RowFlag.TRUNCATED
@@ -82,7 +83,7 @@ def test_equals_the_full_sort_reference(vocab: int, dtype: torch.dtype) -> None:
         logits = make_logits(7, vocab, rng, dtype)
         before = logits.clone()
         flags = row_flags(tables, slots)
-        arguments = dict(slots=slots, position=position, tables=tables, flags=flags)
+        arguments = {"slots": slots, "position": position, "tables": tables, "flags": flags}
         got = op.sample(logits, **arguments)
         assert got.tolist() == op.sample(logits, **arguments, backend="reference").tolist()
         assert torch.equal(logits, before)
@@ -100,7 +101,7 @@ def test_equals_the_reference_at_the_vocabulary_of_a_model() -> None:
     spread = torch.tensor([0.01, 0.5, 3.0, 9.0, 0.0, 0.1, 1, 1, 2, 2, 4, 4])[:, None]
     logits = torch.randn(12, 49152, generator=generator) * spread
     flags = row_flags(tables, slots)
-    arguments = dict(slots=slots, position=slots + 40, tables=tables, flags=flags)
+    arguments = {"slots": slots, "position": slots + 40, "tables": tables, "flags": flags}
     want = op.sample(logits, **arguments, backend="reference")
     assert op.sample(logits, **arguments).tolist() == want.tolist()
 
@@ -136,12 +137,12 @@ def test_does_not_depend_on_batch_row_or_slot() -> None:
 
 def test_row_sums_are_bitwise_the_same_alone_and_in_a_batch() -> None:
     x = torch.rand(64, 49152, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    sums = torch_backend.sum_rows(x)
-    alone = torch.cat([torch_backend.sum_rows(x[row : row + 1]) for row in range(64)])
+    sums = plain.sum_rows(x)
+    alone = torch.cat([plain.sum_rows(x[row : row + 1]) for row in range(64)])
     assert torch.equal(sums, alone)
     odd = x[:, :999].contiguous()
-    alone = torch.cat([torch_backend.sum_rows(odd[row : row + 1]) for row in range(64)])
-    assert torch.equal(torch_backend.sum_rows(odd), alone)
+    alone = torch.cat([plain.sum_rows(odd[row : row + 1]) for row in range(64)])
+    assert torch.equal(plain.sum_rows(odd), alone)
 
 
 def test_flags_only_save_work() -> None:
@@ -311,7 +312,7 @@ def test_penalties_equal_a_naive_reference() -> None:
             tables.counts[0, token] += 1
         row = torch.randn(1, 30, dtype=torch.float64)
         want = naive_penalties(row[0].tolist(), prompt, output, r, p, f)
-        torch_backend.process_(
+        plain.process_(
             row,
             slots=torch.tensor([0]),
             position=torch.tensor([99]),
@@ -369,7 +370,7 @@ def test_non_finite_logits_are_flagged_and_do_not_disturb_other_rows(
     slots = torch.arange(6)
     logits = torch.randn(6, vocab, generator=torch.Generator().manual_seed(0))
     flags = row_flags(tables, slots)
-    arguments = dict(slots=slots, position=slots + 5, tables=tables, flags=flags)
+    arguments = {"slots": slots, "position": slots + 5, "tables": tables, "flags": flags}
     clean = op.sample(logits, **arguments).tolist()
     assert op.is_finite(logits).tolist() == [True] * 6
     for row in range(6):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from draftmark.kernels.sample import reference, torch_backend
+from draftmark.kernels.sample import reference
+from draftmark.kernels.sample import torch as plain
 from draftmark.kernels.sample.tables import (
     FREQUENCY,
     IN_PROMPT,
@@ -53,7 +54,7 @@ __all__ = [
     "sample",
 ]
 
-BACKENDS = {"reference": reference, "torch": torch_backend}
+BACKENDS = {"reference": reference, "torch": plain}
 
 
 def sample(
@@ -87,4 +88,4 @@ def logprobs(logits: Tensor, *, chosen: Tensor, top: int, backend: str = "torch"
 
 def is_finite(logits: Tensor) -> Tensor:
     """[R, V] -> [R] bool: every logit of the row is finite."""
-    return torch_backend.is_finite(logits)
+    return plain.is_finite(logits)
