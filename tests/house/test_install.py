@@ -135,7 +135,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     usage = install.shutil.disk_usage(tmp_path)._replace(free=100_000_000)
     monkeypatch.setattr(install.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SetupError, match=r"0\.1 GB free, the set-up needs 2\.5 GB"):
-        require_space(tmp_path)
+        require_space(tmp_path, needed=install.NEEDED_BYTES)
 
 
 def test_two_set_ups_do_not_run_at_once(tmp_path: Path) -> None:
