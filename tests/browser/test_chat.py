@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 
 TEXT = "document.querySelector('.answer:last-child .text').innerText"
 META = "document.querySelector('.answer:last-child .meta').innerText"
+READ_NOW = "document.dispatchEvent(new Event('visibilitychange'))"
 PROBLEM = "document.querySelector('.answer:last-child .problem:not([hidden])').innerText"
 
 
@@ -267,7 +268,7 @@ def test_a_character_and_an_event_split_over_chunks(page: Chromium, server: Fake
          ["server is busy", "queue is full", "wait 7 s"]),
         (refusal(503, "Loading weights."), ["server is not ready", "Loading weights."]),
         (refusal(400, "max_tokens is too large."), ["HTTP 400", "max_tokens is too large."]),
-        (Answer().say("Half").fail("The worker died."), ["ended the answer", "worker died"]),
+        (Answer().say("Half").fail("It died."), ["server failed", "It died.", "incomplete"]),
         (Answer().break_off(), ["connection", "broke"]),
         (Answer().say("Half").cut(), ["ended before the answer was complete", "incomplete"]),
         (Answer().raw(b"data: {]\n\n"), ["could not read the answer"]),
@@ -326,6 +327,7 @@ def test_server_gone(page: Chromium, server: FakeServer) -> None:
     server.close()
     ask(page, "And now?")
     page.wait(f"{PROBLEM}.includes('The server cannot be reached.')")
+    page.js(READ_NOW)
     page.wait("document.querySelector('#trouble').innerText.startsWith('No figures: ')")
     assert page.text(".answer .text") == "Yes."
 

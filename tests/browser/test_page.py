@@ -6,7 +6,7 @@ import pytest
 
 from .chromium import Chromium
 from .fake_server import FakeServer, metrics_text, refusal
-from .test_chat import TEXT, ask, exchange, wait_end
+from .test_chat import READ_NOW, TEXT, ask, exchange, wait_end
 
 NONE = "\N{EN DASH}"  # shown for a figure that is not known
 
@@ -44,7 +44,7 @@ def test_model_and_config_are_read_once_and_shown(page: Chromium, server: FakeSe
         "model", "fake-135m", "context", "8,192 tokens", "dtype", "float32",
     ]  # fmt: skip
     reads = server.metrics_reads
-    page.wait("performance.getEntriesByName(location + 'metrics').length > 2")
+    page.wait("performance.getEntriesByName(location + 'metrics').length > 1")
     assert server.metrics_reads > reads
     assert page.js("return performance.getEntriesByName(location + 'v1/models').length") == 1
 
@@ -74,13 +74,16 @@ def test_figures_fail_and_come_back_while_the_chat_goes_on(
     page: Chromium, server: FakeServer
 ) -> None:
     server.metrics = metrics_text(running=2)
+    page.js(READ_NOW)
     page.wait("document.querySelector('#figure-running').innerText === '2'")
     server.instead["/metrics"] = refusal(500, "Broken.")
+    page.js(READ_NOW)
     page.wait("document.querySelector('#trouble').innerText.startsWith('No figures: ')")
     assert "Broken." in page.text("#trouble")
     assert page.text("#figure-running") == "2"  # the last one known, shown dimmed
     exchange(page, server, "Hello?", "Yes.")
     del server.instead["/metrics"]
+    page.js(READ_NOW)
     page.wait("document.querySelector('#trouble').innerText === ''")
     assert page.text("#status") == "ready"
     # What came back may be another server.
@@ -95,15 +98,18 @@ def test_loading_is_said_and_ends(page: Chromium, server: FakeServer) -> None:
     page.wait("document.querySelector('#status').innerText === 'not ready'")
     assert "Loading weights." in page.text("#trouble")
     server.instead.clear()
-    page.wait("document.querySelector('#status').innerText === 'ready'")
+    page.wait("document.querySelector('#status').innerText === 'ready'")  # by itself
 
 
 def test_a_restarted_server_begins_a_new_plot(page: Chromium, server: FakeServer) -> None:
     server.metrics = metrics_text(running=1, generated=5000)
+    page.js(READ_NOW)
     page.wait("document.querySelector('#figure-running').innerText === '1'")
     server.metrics = metrics_text(running=2, generated=10)
+    page.js(READ_NOW)
     page.wait("document.querySelector('#figure-running').innerText === '2'")
     assert page.text("#figure-speed") == NONE
+    page.js(READ_NOW)
     page.wait("performance.getEntriesByName(location + 'v1/models').length === 2")
 
 
@@ -173,6 +179,7 @@ def test_colours_follow_the_system_and_can_be_read(
 ) -> None:
     page.prefer(scheme)
     server.instead["/metrics"] = refusal(500, "Broken.")
+    page.js(READ_NOW)
     page.wait("document.querySelector('#trouble').innerText !== ''")
     exchange(page, server, "Hello?", "Yes, `code`.\n\n```sh\nls\n```")
     for css, contrast, ground in page.js(CONTRAST, PLACES):
