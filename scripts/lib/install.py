@@ -150,7 +150,14 @@ class Venv:
         shared = bool(base_torch) and is_recent(base_torch)
         text = f"with Python {sys.version.split()[0]}"
         with timed(".venv", f"making it {text}, sharing its packages" if shared else text):
-            venv.create(self.path, clear=True, with_pip=True, system_site_packages=shared)
+            venv.create(self.path, clear=True, with_pip=False, system_site_packages=shared)
+
+    def ensure_pip(self) -> None:
+        """The pip that comes with Python, where there is none yet (a .venv of uv has none)."""
+        if not installed_version(self.python, "pip"):
+            command = [str(self.python), "-m", "ensurepip", "--upgrade", "--default-pip"]
+            if subprocess.run(command, capture_output=True).returncode:
+                raise SetupError("pip could not be added to .venv: rm -r .venv, then again")
 
     def pip(self, *arguments: str) -> None:
         """Run pip, its output to the terminal; SetupError when it fails."""
@@ -261,8 +268,10 @@ def set_up(env: Venv, wanted: Wanted) -> None:
     if not runs_inside:
         require_space(env.root, needed=NEEDED_BYTES)
         env.make()
-    repair(env)
+    elif env.busy.exists():
+        repair(env)
     env.busy.touch()
+    env.ensure_pip()
     constraints = (env.root / "constraints.txt").read_text()
     if "base" not in held or (wanted.dev and "dev" not in held):
         torch = ensure_torch(env, constraints)
@@ -282,20 +291,15 @@ def require_space(root: Path, *, needed: int) -> None:
 
 
 def repair(env: Venv) -> None:
-    """Mend what an interrupted set-up left: a missing pip, packages that are only half there.
+    """After an interrupted set-up: remove the metadata of packages that are only half there.
 
-    Their metadata is removed, so that pip takes them for absent and writes them anew.
+    pip then takes them for absent and writes them anew.
     """
-    if not installed_version(env.python, "pip"):
-        with timed("pip", "adding it to .venv"):
-            subprocess.run([str(env.python), "-m", "ensurepip"], check=True, capture_output=True)
-    if env.busy.exists():
-        site_packages = next((env.path / "lib").glob("python3.*/site-packages"))
-        broken = half_written(site_packages)
-        for info in broken:
-            shutil.rmtree(info)
-        count = len(broken)
-        say(".venv", f"an earlier set-up was interrupted; {count} half-written packages cleared")
+    broken = half_written(next((env.path / "lib").glob("python3.*/site-packages")))
+    for info in broken:
+        shutil.rmtree(info)
+    count = len(broken)
+    say(".venv", f"an earlier set-up was interrupted; {count} half-written packages cleared")
 
 
 @contextlib.contextmanager
