@@ -82,10 +82,11 @@ class CacheManager:
         self.pages = PageAllocator(num_pages)
         self.slots = SlotAllocator(num_slots, num_cohorts=num_cohorts)
         self.tree = RadixTree()
-        self._active: set[Holding] = set()
+        self._active: dict[Holding, None] = {}  # in order of admission: plans must not vary
         self._leaving: list[Holding] = []
         self._owned = 0
         self._draining = 0
+        self._duplicates = 0
         self._arrived = -1
         self._frontiers: dict[_Frontier, Holding] = {}
 
@@ -157,7 +158,7 @@ class CacheManager:
         holding.num_private = fresh
         holding.slot, holding.generation = self.slots.take()
         self._owned += fresh
-        self._active.add(holding)
+        self._active[holding] = None
         self._move_frontier(holding)
         return True
 
@@ -168,7 +169,9 @@ class CacheManager:
         if count <= 0:
             return []
         if count > self.num_available:
-            return None
+            self._reclaim_duplicates()
+            if count > self.num_available:
+                return None
         pages = self._take(count)
         holding.pages += pages
         holding.num_private += count
@@ -183,12 +186,15 @@ class CacheManager:
         if len(nodes) >= full:
             return
         parent = nodes[-1] if nodes else self.tree.root
-        published = 0
-        for index in range(len(nodes), full):
+        first, published = len(nodes), 0
+        for index in range(first, full):
             page = holding.pages[index]
             parent = self.tree.add(parent, key=holding.key(index), page=page)
             nodes.append(parent)
+            if parent.page != page and parent.refs == 1:
+                self._adopt(parent, page)
             published += parent.page == page
+        self._duplicates += full - first - published
         holding.num_private -= published
         if holding.after_step is None:
             self._owned -= published
@@ -198,7 +204,7 @@ class CacheManager:
 
     def leave(self, holding: Holding, *, after_step: int) -> None:
         """Give up everything once the result of `after_step` has arrived, at once if it has."""
-        self._active.remove(holding)
+        del self._active[holding]
         self._clear_frontier(holding)
         holding.after_step = after_step
         self._owned -= holding.num_private
@@ -233,13 +239,35 @@ class CacheManager:
             self.pages.give(self.tree.evict() for _ in range(missing))
         return self.pages.take(count)
 
+    def _adopt(self, node: Node, page: int) -> None:
+        """Have `node`, which only the owner of `page` uses, hold this page instead of its twin."""
+        self.pages.give((node.page,))
+        node.page = page
+
+    def _reclaim_duplicates(self) -> None:
+        """Free cached pages that are in nobody's page table because whoever uses their nodes has a
+        twin of its own. Without this a sequence could keep pages it does not read from itself."""
+        if not self._duplicates:
+            return
+        holdings = (*self._active, *self._leaving)
+        in_use = {page for holding in holdings for page in holding.pages}
+        for holding in self._active:
+            for node, page in zip(holding.nodes, holding.pages, strict=False):
+                if node.page != page and node.page not in in_use:
+                    self._adopt(node, page)
+                    holding.num_private -= 1
+                    self._owned -= 1
+                    self._duplicates -= 1
+
     def _release(self, holding: Holding) -> None:
         assert holding.after_step is not None
         nodes, pages = holding.nodes, holding.pages
         shared = len(nodes)
         private = pages[shared:]
-        private += [page for page, node in zip(pages, nodes, strict=False) if node.page != page]
+        twins = [page for page, node in zip(pages, nodes, strict=False) if node.page != page]
+        private += twins
         assert len(private) == holding.num_private
+        self._duplicates -= len(twins)
         self.pages.give(private)
         self.tree.release(nodes)
         self._draining -= len(private)
@@ -271,36 +299,39 @@ class CacheManager:
         nodes = self.tree.nodes()
         refs = dict.fromkeys(nodes, 0)
         _put(place, [node.page for node in nodes], "cached")
-        owned = self._check_holdings(list(self._active), place=place, refs=refs, word="owned")
-        draining = self._check_holdings(self._leaving, place=place, refs=refs, word="draining")
+        owned = _check_holdings(list(self._active), place=place, refs=refs, word="owned")
+        draining = _check_holdings(self._leaving, place=place, refs=refs, word="draining")
         assert owned == self._owned and draining == self._draining, "page counts are wrong"
         assert len(place) == self.pages.total, f"{self.pages.total - len(place)} pages are lost"
         for node, count in refs.items():
             assert node.refs == count, f"page {node.page}: {node.refs} refs, {count} holders"
-        held = [holding.slot for holding in (*self._active, *self._leaving)]
+        holdings = (*self._active, *self._leaving)
+        pairs = [pair for h in holdings for pair in zip(h.nodes, h.pages, strict=False)]
+        assert self._duplicates == sum(node.page != page for node, page in pairs)
+        held = [holding.slot for holding in holdings]
         assert len(set(held)) == len(held), "a slot has two holders"
         assert self.slots.free_slots().isdisjoint(held)
         assert len(held) + self.slots.num_free == self.slots.total, "a slot is lost"
         for holding in self._frontiers.values():
             assert holding in self._active and holding.frontier in self._frontiers
 
-    @staticmethod
-    def _check_holdings(
-        holdings: list[Holding], *, place: dict[int, str], refs: dict[Node, int], word: str
-    ) -> int:
-        """Enter the private pages and references of `holdings`; returns the private pages."""
-        total = 0
-        for holding in holdings:
-            assert (holding.after_step is None) == (word == "owned")
-            shared = {node.page for node in holding.nodes}
-            private = [page for page in holding.pages if page not in shared]
-            assert len(private) == holding.num_private, f"slot {holding.slot}: private pages"
-            _put(place, private, word)
-            for index, node in enumerate(holding.nodes):
-                assert holding.key(index) == node.key, f"slot {holding.slot}: page {index}"
-                refs[node] += 1
-            total += len(private)
-        return total
+
+def _check_holdings(
+    holdings: list[Holding], *, place: dict[int, str], refs: dict[Node, int], word: str
+) -> int:
+    """Enter the private pages and references of `holdings`; returns the private pages."""
+    total = 0
+    for holding in holdings:
+        assert (holding.after_step is None) == (word == "owned")
+        shared = {node.page for node in holding.nodes}
+        private = [page for page in holding.pages if page not in shared]
+        assert len(private) == holding.num_private, f"slot {holding.slot}: private pages"
+        _put(place, private, word)
+        for index, node in enumerate(holding.nodes):
+            assert holding.key(index) == node.key, f"slot {holding.slot}: page {index}"
+            refs[node] += 1
+        total += len(private)
+    return total
 
 
 def _put(place: dict[int, str], pages: list[int], word: str) -> None:

@@ -187,6 +187,7 @@ class Planner:
             return False
         sequence.slot, sequence.generation = holding.slot, holding.generation
         sequence.row = VerifyRow(holding.slot, holding.generation)
+        sequence.length = sequence.bound = sequence.planned
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = sequence.planned
             self._totals.cached_tokens += sequence.planned

@@ -1,0 +1,63 @@
+"""Whatever happens, every request gives what it gives alone, and nothing is lost or kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from draftmark.core.request import FinishReason
+from tests.cpu.scheduler.histories import (
+    Event,
+    World,
+    bad_requests,
+    histories,
+    play,
+    random_history,
+    worlds,
+)
+
+_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def live_through(world: World, history: list[Event]) -> None:
+    simulation = play(world, history)
+    bad = bad_requests(history)
+    counted = 0
+    for request_id, answer in simulation.answers.items():
+        assert answer.end is not None
+        if answer.end.finish is FinishReason.ERROR and answer.end.error_status != 400:
+            assert request_id in bad
+            assert "layer 3" in answer.end.error and "step" in answer.end.error
+        counted += len(simulation.tokens(request_id))
+    stats = simulation.scheduler.stats()
+    finishes = [answer.end.finish for answer in simulation.answers.values() if answer.end]
+    assert stats.aborts == finishes.count(FinishReason.ABORT)
+    assert stats.output_tokens >= counted
+    assert stats.cached_tokens == sum(
+        answer.cached_tokens for answer in simulation.answers.values() if answer.cached_tokens > 0
+    ) or stats.aborts or bad
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_long_histories(seed: int) -> None:
+    live_through(*random_history(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(25))
+def test_many_long_histories(block: int) -> None:
+    for seed in range(100 * (block + 1), 100 * (block + 2)):
+        live_through(*random_history(seed))
+
+
+@settings(max_examples=60, suppress_health_check=_CHECKS)
+@given(worlds, histories)
+def test_histories(world: World, history: list[Event]) -> None:
+    live_through(world, history)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, suppress_health_check=_CHECKS)
+@given(worlds, histories)
+def test_many_histories(world: World, history: list[Event]) -> None:
+    live_through(world, history)
