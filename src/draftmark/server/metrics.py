@@ -153,6 +153,7 @@ class ChoiceTimer:
         self._first = 0.0
         self._last = 0.0
         self._count = 0
+        self._has_ended = False
 
     def tokens(self, count: int, *, now: float) -> None:
         """`count` new tokens came. Those of one step came together."""
@@ -167,6 +168,10 @@ class ChoiceTimer:
         self._last = now
 
     def end(self, reason: FinishReason, *, now: float) -> None:
+        """Only the first end counts."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._metrics.finished.labels(str(reason)).inc()
         if reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return
