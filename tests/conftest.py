@@ -51,8 +51,6 @@ def _lacks_model() -> str:
 
 
 def _lacks_browser() -> str:
-    if not importlib.util.find_spec("selenium"):
-        return "package selenium is not installed"
     missing = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
     return f"{' and '.join(missing)} not found on PATH" if missing else ""
 

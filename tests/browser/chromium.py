@@ -41,13 +41,6 @@ look();
 """
 
 
-def missing() -> str | None:
-    """Why the browser tests cannot run here, or None."""
-    wanted = ("chromium", "chromedriver")
-    absent = [program for program in wanted if shutil.which(program) is None]
-    return f"{' and '.join(absent)} not installed" if absent else None
-
-
 class Chromium:
     """One headless browser with one tab, and the chromedriver that leads it."""
 

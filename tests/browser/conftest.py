@@ -6,15 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from .chromium import Chromium, missing
+from .chromium import Chromium
 from .fake_server import FakeServer
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
     browser = Chromium()
     yield browser
     browser.close()

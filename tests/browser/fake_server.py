@@ -233,7 +233,10 @@ def _sse(event: Any) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-CONFIG: dict[str, Any] = {"model": {"dtype": {"value": "float32", "source": "measured"}}}
+CONFIG: dict[str, Any] = {
+    "model": {"dtype": {"value": "float32", "source": "measured"}},
+    "sampling": {"temperature": {"value": 0.2, "source": "built-in model"}},
+}
 
 
 def metrics_text(

@@ -43,6 +43,9 @@ def test_model_and_config_are_read_once_and_shown(page: Chromium, server: FakeSe
     assert page.text("#facts").split("\n") == [
         "model", "fake-135m", "context", "8,192 tokens", "dtype", "float32",
     ]  # fmt: skip
+    assert page.text("#settings summary") == "Settings · temperature 0.2 · 512 tokens"
+    placeholder = page.js("return document.querySelector('#temperature').placeholder")
+    assert placeholder == "0.2 (model default)"
     reads = server.metrics_reads
     page.wait("performance.getEntriesByName(location + 'metrics').length > 1")
     assert server.metrics_reads > reads
