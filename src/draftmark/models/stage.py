@@ -3,11 +3,13 @@
 How the runtime uses the model side (one rank, everything under `torch.inference_mode()`):
 
     description = models.config.describe(model_dir)      # ModelFacts + family + translated config
-    backends = kernels.backends.choose("cpu", dtype=torch.bfloat16)       # op name -> backend
+    backends = kernels.backends.choose(device, dtype=dtype)   # .report() is a dict op -> name
     stage = models.stage.build(
         description, dtype=dtype, device=device, max_context=n, backends=backends
     )                                                     # allocates parameters, uninitialised
-    models.checkpoint.load(stage, model_dir, progress=lambda done, total: ...)   # bytes
+    models.checkpoint.load(
+        stage, model_dir, description=description, progress=lambda done_bytes, total_bytes: None
+    )                                                     # returns bytes read
     stage.finish()                                        # packs weights; load is over
     stage.cache_specs(kv_dtype)    # list[cache.spec.AttentionSpec], one a layer, in layer order
     stage.weight_bytes()           # bytes held after finish()
@@ -25,3 +27,150 @@ was stored. The forward writes this step's keys and values to `batch.store` befo
 Nothing is kept between calls but parameters. A row's result does not depend on the other rows of
 the batch beyond rounding.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
+from draftmark.kernels import sentinel
+from draftmark.kernels.attention import AttentionShape
+from draftmark.kernels.backends import Backends
+from draftmark.layers.attention import Attention, attention_step
+from draftmark.layers.batch import Batch
+from draftmark.layers.decoder import DecoderConfig, DecoderLayer
+from draftmark.layers.embedding import Embedding, Head
+from draftmark.layers.norm import RMSNorm
+from draftmark.layers.rotary import Rotary
+from draftmark.layers.weight import Layer, Placement
+from draftmark.models.config import Description
+from draftmark.parallel.mesh import Mesh
+
+
+class StageOutput(NamedTuple):
+    hidden: Tensor
+    bad_layer: Tensor
+
+
+class Stage(nn.Module):
+    """See the module's docstring. `layers["12"]` is the model's layer 12 in any stage."""
+
+    def __init__(
+        self, config: DecoderConfig, *, layers: range, max_context: int, placement: Placement
+    ) -> None:
+        super().__init__()
+        self.config, self.placement = config, placement
+        self.embeds, is_last = layers.start == 0, layers.stop == config.num_layers
+        vocab_size, hidden_size = config.vocab_size, config.hidden_size
+        self.embedding: Embedding | None = None
+        if self.embeds or (is_last and config.tied_head):
+            self.embedding = Embedding(vocab_size, hidden_size, placement=placement)
+        blocks = {str(n): DecoderLayer(config, layer=n, placement=placement) for n in layers}
+        self.layers = nn.ModuleDict(blocks)
+        self.blocks = tuple(blocks.values())
+        self.norm: RMSNorm | None = None
+        self.head: Head | None = None
+        if is_last:
+            self.norm = RMSNorm(hidden_size, eps=config.norm_eps, placement=placement)
+            tied_to = self.embedding if config.tied_head else None
+            self.head = Head(vocab_size, hidden_size, tied_to=tied_to, placement=placement)
+        self.rotary = Rotary(
+            config.attention.head_dim,
+            theta=config.rope_theta,
+            scaling=config.rope_scaling,
+            max_context=max_context,
+            placement=placement,
+        )
+        self.shape = _attention_shape(self.blocks[0].attention)
+        self.blame = _blame(layers, ends=is_last).to(placement.device)
+
+    def forward(
+        self, inputs: Tensor, batch: Batch, pools: Sequence[tuple[Tensor, Tensor]]
+    ) -> StageOutput:
+        hidden = inputs
+        if self.embeds:
+            assert self.embedding is not None
+            hidden = self.embedding(inputs)
+        step = attention_step(batch, shape=self.shape, rotary=self.rotary, placement=self.placement)
+        scales: list[Tensor] = []
+        for block, kv in zip(self.blocks, pools, strict=True):
+            hidden = block(hidden, step, kv, scales)
+        if self.norm is not None:
+            hidden, scale = self.norm(hidden)
+            scales.append(scale)
+        bad_layer = sentinel.first_bad_layer(
+            scales, layers=self.blame, backend=self.placement.backends.sentinel
+        )
+        return StageOutput(hidden, bad_layer)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Rows of `forward`'s hidden [M, hidden] -> [M, vocab]. Only the last stage has a head."""
+        assert self.head is not None, "this stage has no head"
+        return self.head(hidden)
+
+    def finish(self) -> None:
+        """Pack the weights, a layer at a time, and drop the plain ones."""
+        for layer in self._holders():
+            layer.finish()
+
+    def cache_specs(self, kv_dtype: torch.dtype) -> list[AttentionSpec]:
+        return [block.attention.cache_spec(kv_dtype) for block in self.blocks]
+
+    def weight_bytes(self) -> int:
+        """Bytes of weights and rotary tables held after `finish()`."""
+        return sum(layer.stored_bytes() for layer in self._holders()) + self.rotary.table.nbytes
+
+    def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
+        """Upper bound of a step's temporaries: `tokens` in the step, keys of `context` tokens."""
+        config, shape = self.config, self.shape
+        heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
+        per_token = 5 * config.hidden_size + 4 * heads + 3 * config.intermediate_size + context
+        keys = 2 * context * shape.kv_heads * shape.head_dim
+        elements = tokens * per_token + keys + logits_rows * config.vocab_size
+        return elements * self.placement.dtype.itemsize
+
+    def _holders(self) -> list[Layer]:
+        return [module for module in self.modules() if isinstance(module, Layer)]
+
+
+def build(
+    description: Description,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_context: int,
+    backends: Backends,
+    layers: range | None = None,
+    mesh: Mesh = Mesh(),  # noqa: B008 - a frozen value
+) -> Stage:
+    """The stage of `layers` (all by default) with uninitialised weights; see `checkpoint.load`."""
+    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh)
+    config = description.config
+    return Stage(
+        config,
+        layers=range(config.num_layers) if layers is None else layers,
+        max_context=max_context,
+        placement=placement,
+    )
+
+
+def _attention_shape(layer: Attention) -> AttentionShape:
+    return AttentionShape(
+        num_heads=layer.num_heads,
+        kv_heads=layer.kv_heads,
+        head_dim=layer.head_dim,
+        page_tokens=PAGE_TOKENS,
+        scale=layer.head_dim**-0.5,
+    )
+
+
+def _blame(layers: range, *, ends: bool) -> Tensor:
+    """Layer to blame for each norm scale: that before a layer's input, the layer in its middle."""
+    blame = []
+    for layer in layers:
+        blame += [max(layer - 1, 0), layer]
+    return torch.tensor(blame + ([layers.stop - 1] if ends else []), dtype=torch.int32)

@@ -1,0 +1,227 @@
+"""Attention through torch's own scaled_dot_product_attention, over keys gathered from the pages.
+
+Each piece of work gathers its keys and values into contiguous buffers and makes one call. Where a
+row has fewer keys than its piece is wide, the gather repeats the row's last key and an additive
+mask takes it out: nothing that was not stored is ever loaded. Query heads that share a KV head are
+folded into query rows, which on a CPU is up to 12 times faster than repeating the keys.
+
+Verify rows are cut into groups whose gathered keys stay in the caches; above about a megabyte the
+gather is written to and read back from memory. Rows are sorted by length first when there are
+several groups, so that short rows are not padded to long ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from draftmark.kernels.attention.layout import AttentionShape, PrefillLayout, VerifyLayout
+
+_GROUP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PrefillPiece:
+    """`places` [S] int64; `mask` [count, S] additive, or None where plain causal does."""
+
+    first: int
+    last: int
+    places: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VerifyPiece:
+    """Rows first .. last - 1 (of the sorted order), all padded to `num_keys` keys.
+
+    places [rows * num_keys] int64; mask [rows, 1, 1 or width * group, num_keys] or None.
+    """
+
+    first: int
+    last: int
+    num_keys: int
+    places: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`order` sorts verify rows into pieces and `back` undoes it; both None for one piece."""
+
+    shape: AttentionShape
+    prefill: tuple[_PrefillPiece, ...]
+    verify: tuple[_VerifyPiece, ...]
+    verify_offset: int
+    width: int
+    order: Tensor | None
+    back: Tensor | None
+
+    def attend(self, q: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
+        keys, values = (pool.view(-1, *pool.shape[2:]) for pool in (k_pool, v_pool))
+        parts = [self._prefill(q, keys, values, piece) for piece in self.prefill]
+        if self.verify:
+            parts.append(self._verify(q, keys, values))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _prefill(self, q: Tensor, keys: Tensor, values: Tensor, piece: _PrefillPiece) -> Tensor:
+        rows = q[piece.first : piece.last].transpose(0, 1).unsqueeze(0)
+        k, v = (
+            pool.index_select(0, piece.places).to(q.dtype).transpose(0, 1).unsqueeze(0)
+            for pool in (keys, values)
+        )
+        out = F.scaled_dot_product_attention(
+            rows,
+            k,
+            v,
+            attn_mask=piece.mask,
+            is_causal=piece.mask is None,
+            scale=self.shape.scale,
+            enable_gqa=self.shape.group > 1,
+        )
+        return out[0].transpose(0, 1).reshape(piece.last - piece.first, -1)
+
+    def _verify(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        shape = self.shape
+        rows = q[self.verify_offset :] if self.prefill else q
+        rows = rows.view(-1, self.width, shape.kv_heads, shape.group, shape.head_dim)
+        if self.order is not None:
+            rows = rows.index_select(0, self.order)
+        parts = [self._verify_piece(rows, keys, values, piece) for piece in self.verify]
+        if len(parts) == 1:
+            return parts[0].view(-1, shape.num_heads * shape.head_dim)
+        out = torch.cat(parts)
+        if self.back is not None:
+            out = out.index_select(0, self.back)
+        return out.view(-1, shape.num_heads * shape.head_dim)
+
+    def _verify_piece(
+        self, rows: Tensor, keys: Tensor, values: Tensor, piece: _VerifyPiece
+    ) -> Tensor:
+        """-> [rows, width, kv_heads, group, D]."""
+        shape, num_rows = self.shape, piece.last - piece.first
+        folded = (num_rows, shape.kv_heads, self.width * shape.group, shape.head_dim)
+        gathered = (num_rows, piece.num_keys, shape.kv_heads, shape.head_dim)
+        q = rows if num_rows == rows.shape[0] else rows[piece.first : piece.last]
+        q = q.transpose(1, 2).reshape(folded)
+        k = keys.index_select(0, piece.places).view(gathered).transpose(1, 2)
+        v = values.index_select(0, piece.places).view(gathered).transpose(1, 2)
+        if k.dtype != q.dtype:
+            k, v = k.to(q.dtype), v.to(q.dtype)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=piece.mask, scale=shape.scale)
+        unfolded = (num_rows, shape.kv_heads, self.width, shape.group, shape.head_dim)
+        return out.reshape(unfolded).transpose(1, 2).contiguous()
+
+
+def plan(
+    shape: AttentionShape,
+    prefill: Sequence[PrefillLayout],
+    verify: VerifyLayout | None,
+    dtype: torch.dtype,
+) -> Plan:
+    pieces: tuple[_VerifyPiece, ...] = ()
+    order = back = None
+    if verify is not None:
+        order, back, pieces = _plan_verify(shape, verify, dtype)
+    return Plan(
+        shape=shape,
+        prefill=tuple(_plan_prefill(shape, row, dtype) for row in prefill),
+        verify=pieces,
+        verify_offset=0 if verify is None else verify.offset,
+        width=1 if verify is None else verify.width,
+        order=order,
+        back=back,
+    )
+
+
+def _plan_prefill(shape: AttentionShape, row: PrefillLayout, dtype: torch.dtype) -> _PrefillPiece:
+    num_keys = row.start + row.count
+    position = torch.arange(num_keys, device=row.pages.device)
+    mask = None
+    if row.start > 0:
+        own = torch.arange(row.start, num_keys, device=row.pages.device)
+        mask = _additive(position <= own[:, None], dtype)
+    return _PrefillPiece(
+        first=row.offset,
+        last=row.offset + row.count,
+        places=_places(row.pages[None], position[None], shape.page_tokens).view(-1),
+        mask=mask,
+    )
+
+
+def _plan_verify(
+    shape: AttentionShape, verify: VerifyLayout, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None, tuple[_VerifyPiece, ...]]:
+    num_rows = verify.lengths.shape[0]
+    stored = (verify.store.view(num_rows, verify.width) >= shape.page_tokens).sum(dim=1)
+    # A row with nothing to see reads page 0 and gives an undefined result.
+    num_keys = (verify.lengths + stored).clamp_(min=1)
+    counts = num_keys.tolist()
+    rows_bytes = shape.kv_heads * shape.head_dim * dtype.itemsize
+    if num_rows * max(counts) * rows_bytes <= _GROUP_BYTES:
+        return None, None, (_verify_piece(shape, verify, num_keys, slice(0, num_rows), dtype),)
+    order = sorted(range(num_rows), key=counts.__getitem__)
+    index = torch.tensor(order, device=verify.lengths.device)
+    sorted_verify = VerifyLayout(
+        offset=verify.offset,
+        width=verify.width,
+        pages=verify.pages[index],
+        lengths=verify.lengths[index],
+        store=verify.store,
+    )
+    pieces = tuple(
+        _verify_piece(shape, sorted_verify, num_keys[index], rows, dtype)
+        for rows in _groups([counts[row] for row in order], rows_bytes)
+    )
+    return index, torch.argsort(index), pieces
+
+
+def _groups(counts: Sequence[int], row_bytes: int) -> list[slice]:
+    """Cut rows of ascending key counts into groups of at most `_GROUP_BYTES`, one row at least."""
+    groups, first = [], 0
+    for row, count in enumerate(counts):
+        if row > first and (row + 1 - first) * count * row_bytes > _GROUP_BYTES:
+            groups.append(slice(first, row))
+            first = row
+    groups.append(slice(first, len(counts)))
+    return groups
+
+
+def _verify_piece(
+    shape: AttentionShape,
+    verify: VerifyLayout,
+    num_keys: Tensor,
+    rows: slice,
+    dtype: torch.dtype,
+) -> _VerifyPiece:
+    """`num_keys` [B] counts the stored keys of each row, this step's included."""
+    stored, lengths = num_keys[rows, None], verify.lengths[rows, None]
+    width = int(stored.max())
+    position = torch.arange(width, device=stored.device)[None]
+    places = _places(verify.pages[rows], position.minimum(stored - 1), shape.page_tokens)
+    mask = None
+    if verify.width > 1:
+        own = (lengths + torch.arange(verify.width, device=stored.device)).minimum(stored - 1)
+        mask = _additive(position[:, None] <= own[:, :, None], dtype)
+        mask = mask.repeat_interleave(shape.group, dim=1)[:, None]
+    elif int(stored.min()) < width:
+        mask = _additive(position < stored, dtype)[:, None, None]
+    return _VerifyPiece(
+        first=rows.start, last=rows.stop, num_keys=width, places=places.view(-1), mask=mask
+    )
+
+
+def _places(pages: Tensor, position: Tensor, page_tokens: int) -> Tensor:
+    """pages [B, P], position [B, S] or [1, S] -> [B, S] flat places in the pool."""
+    position = position.expand(pages.shape[0], -1)
+    page = pages.gather(1, position // page_tokens)
+    return page.to(torch.int64) * page_tokens + position % page_tokens
+
+
+def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
+        ~visible, float("-inf")
+    )

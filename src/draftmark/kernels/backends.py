@@ -1,0 +1,70 @@
+"""Which implementation of each op runs: chosen once at start, passed in, reported, never changed.
+
+`reference` is the judge: plain, slow, right on any device in any dtype. `torch` is fast plain
+torch. `onednn` (linear only) holds the weights in oneDNN's blocked layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backends:
+    """Backend name by op."""
+
+    attention: str = "torch"
+    kv_write: str = "torch"
+    linear: str = "torch"
+    norm: str = "torch"
+    rope: str = "torch"
+    sentinel: str = "torch"
+    silu_mul: str = "torch"
+
+    def report(self) -> dict[str, str]:
+        return asdict(self)
+
+
+REFERENCE = Backends(**{op.name: "reference" for op in fields(Backends)})
+
+
+def available(op: str, *, device: torch.device, dtype: torch.dtype) -> tuple[str, ...]:
+    """Backends of `op` that can run here, fastest first. Raises ValueError for an unknown op."""
+    if op not in {f.name for f in fields(Backends)}:
+        raise ValueError(f"there is no op {op!r}")
+    if op == "linear" and _has_onednn(device, dtype):
+        return ("onednn", "torch", "reference")
+    return ("torch", "reference")
+
+
+def choose(
+    device: torch.device, *, dtype: torch.dtype, named: Mapping[str, str] | None = None
+) -> Backends:
+    """The fastest available backend of every op, or the one `named` for it.
+
+    Raises ValueError when a named backend is not available: nothing falls back unseen.
+    """
+    chosen = {op.name: available(op.name, device=device, dtype=dtype)[0] for op in fields(Backends)}
+    for op, backend in (named or {}).items():
+        usable = available(op, device=device, dtype=dtype)
+        if backend not in usable:
+            raise ValueError(
+                f"backend {backend!r} of {op} is not available on {device.type} in {dtype}; "
+                f"available: {', '.join(usable)}"
+            )
+        chosen[op] = backend
+    return Backends(**chosen)
+
+
+def _has_onednn(device: torch.device, dtype: torch.dtype) -> bool:
+    """fp32 is left out: MKL on plain weights is the faster one at one row."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype == torch.float16:
+        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return False

@@ -1,0 +1,53 @@
+"""linear: products with weights that are prepared once, after loading.
+
+    linear(x)        = x W^T + b (+ residual)
+    gated_linear(x)  = silu(x Wg^T + bg) * (x Wu^T + bu),   W = [Wg; Wu]
+
+x [M, K] contiguous or a row slice, W [N, K], b [N] or None, residual [M, N], all of one dtype ->
+[M, N] (gated: [M, N / 2]) contiguous, sums in at least fp32. `prepare` and `prepare_gated` give
+the weights in the form the backend takes; the plain tensor may be dropped afterwards. `onednn`
+keeps its own blocked layout (CPU, bf16 and fp16 only) and adds the residual and the gate before
+rounding, which the others do after.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from draftmark.kernels.linear import onednn, reference
+from draftmark.kernels.linear import torch as plain
+
+_MODULES = {"reference": reference, "torch": plain, "onednn": onednn}
+_PREPARE = {name: module.prepare for name, module in _MODULES.items()}
+_PREPARE_GATED = {name: module.prepare_gated for name, module in _MODULES.items()}
+_LINEAR = {name: module.linear for name, module in _MODULES.items()}
+_GATED = {name: module.gated_linear for name, module in _MODULES.items()}
+
+
+def prepare(weight: Tensor, *, backend: str) -> Tensor:
+    return _PREPARE[backend](weight)
+
+
+def prepare_gated(weight: Tensor, bias: Tensor | None, *, backend: str) -> tuple[Tensor, ...]:
+    """`weight` [N, K] with the gate's rows first, `bias` [N] -> what `gated_linear` takes."""
+    return _PREPARE_GATED[backend](weight, bias)
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    backend: str,
+) -> Tensor:
+    return _LINEAR[backend](x, weight, bias, residual)
+
+
+def gated_linear(x: Tensor, prepared: tuple[Tensor, ...], *, backend: str) -> Tensor:
+    return _GATED[backend](x, prepared)
+
+
+def stored_bytes(prepared: Tensor) -> int:
+    """Bytes a prepared weight takes, whatever its layout."""
+    return onednn.stored_bytes(prepared) if prepared.is_mkldnn else prepared.nbytes

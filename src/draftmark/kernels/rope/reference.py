@@ -1,0 +1,17 @@
+"""rope, pair by pair, in at least fp32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from draftmark.kernels.rope.table import RopeRows
+
+
+def apply(x: Tensor, rows: RopeRows) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    half = x.shape[-1] // 2
+    first, second = x[..., :half].to(wide), x[..., half:].to(wide)
+    cos, sin = rows.cos[..., :half].to(wide), rows.sin[..., half:].to(wide)
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return turned.to(x.dtype)

@@ -1,0 +1,130 @@
+"""Grouped-query attention over the paged cache.
+
+Legend: N tokens, H query heads, K KV heads, D head dimension (all of this rank).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from draftmark.cache.spec import AttentionSpec
+from draftmark.kernels import attention, kv_write, rope
+from draftmark.layers.batch import Batch
+from draftmark.layers.linear import Linear
+from draftmark.layers.norm import RMSNorm
+from draftmark.layers.rotary import Rotary
+from draftmark.layers.weight import Block, Placement
+from draftmark.parallel.sharding import Heads, Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConfig:
+    """Sizes of the whole model, not of a rank. `qk_norm_eps` None: no norm of q and k."""
+
+    hidden_size: int
+    num_heads: int
+    kv_heads: int
+    head_dim: int
+    bias: bool = False
+    qk_norm_eps: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionStep:
+    """What all attention layers of a stage share in one step."""
+
+    store: Tensor
+    rotation: rope.RopeRows
+    plan: attention.Plan
+
+
+class Attention(nn.Module):
+    """residual + o(attention(q, k, v)): x, residual [N, hidden] -> [N, hidden]."""
+
+    def __init__(self, config: AttentionConfig, *, layer: int, placement: Placement) -> None:
+        super().__init__()
+        self.layer = layer
+        self.backends = placement.backends
+        size, tp_size = config.head_dim, placement.mesh.tp_size
+        heads = {"q": config.num_heads, "k": config.kv_heads, "v": config.kv_heads}
+        self.num_heads = config.num_heads // tp_size
+        self.kv_heads = max(1, config.kv_heads // tp_size)
+        self.head_dim = size
+        self.qkv = Linear(
+            [Block(name, (n * size, config.hidden_size), Heads(n)) for name, n in heads.items()],
+            bias=config.bias,
+            placement=placement,
+        )
+        out = Block("", (config.hidden_size, config.num_heads * size), Rows())
+        self.out = Linear([out], bias=config.bias, placement=placement)
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
+        if config.qk_norm_eps is not None:
+            self.q_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
+            self.k_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
+
+    def forward(
+        self, x: Tensor, residual: Tensor, step: AttentionStep, kv: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """`kv` is this layer's (k_pool, v_pool); this step's keys and values are written to it."""
+        k_pool, v_pool = kv
+        qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        q, k = self._rotated(qkv, step.rotation)
+        v = qkv.narrow(1, self.num_heads + self.kv_heads, self.kv_heads)
+        backend = self.backends.kv_write
+        kv_write.kv_write(k_pool, v_pool, k=k, v=v, store=step.store, backend=backend)
+        out = attention.attend(q, k_pool=k_pool, v_pool=v_pool, plan=step.plan)
+        return self.out(out, residual)
+
+    def _rotated(self, qkv: Tensor, rotation: rope.RopeRows) -> tuple[Tensor, Tensor]:
+        """[N, H + 2 K, D] -> q [N, H, D] and k [N, K, D], normed and turned."""
+        both = qkv.narrow(1, 0, self.num_heads + self.kv_heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = both.split((self.num_heads, self.kv_heads), dim=1)
+            both = torch.cat((self.q_norm(q)[0], self.k_norm(k)[0]), dim=1)
+        turned = rope.apply(both, rotation, backend=self.backends.rope)
+        return turned.narrow(1, 0, self.num_heads), turned.narrow(1, self.num_heads, self.kv_heads)
+
+    def cache_spec(self, kv_dtype: torch.dtype) -> AttentionSpec:
+        return AttentionSpec(
+            layer=self.layer,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            dtype_bytes=kv_dtype.itemsize,
+        )
+
+
+def attention_step(
+    batch: Batch,
+    *,
+    shape: attention.AttentionShape,
+    rotary: Rotary,
+    placement: Placement,
+) -> AttentionStep:
+    """Rotations, page indices and masks of a step."""
+    prefill = [
+        attention.PrefillLayout(
+            offset=span.offset, count=span.count, start=span.start, pages=span.pages
+        )
+        for span in batch.prefill
+    ]
+    verify = None
+    if batch.num_verify > 0:
+        verify = attention.VerifyLayout(
+            offset=batch.verify_offset,
+            width=batch.verify_width,
+            pages=batch.verify_pages,
+            lengths=batch.verify_lengths,
+            store=batch.store[batch.verify_offset :],
+        )
+    plan = attention.plan(
+        shape,
+        prefill=prefill,
+        verify=verify,
+        dtype=placement.dtype,
+        backend=placement.backends.attention,
+    )
+    return AttentionStep(store=batch.store, rotation=rotary.rows(batch.positions), plan=plan)

@@ -1,0 +1,65 @@
+"""Token embedding and output head, with one weight or two."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from draftmark.kernels import linear as op
+from draftmark.layers.weight import Block, Layer, Placement, Weight
+from draftmark.parallel.sharding import Vocab
+
+
+class Embedding(Layer):
+    """ids int64 [N] -> [N, hidden]. The table stays as loaded."""
+
+    def __init__(self, vocab_size: int, hidden_size: int, *, placement: Placement) -> None:
+        super().__init__()
+        self.weight = Weight([Block("", (vocab_size, hidden_size), Vocab())], placement)
+
+    def finish(self) -> None:
+        self.table = self.weight.data
+
+    def stored_bytes(self) -> int:
+        return self.weight.nbytes
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table.index_select(0, ids)
+
+
+class Head(Layer):
+    """hidden [M, hidden] -> logits [M, vocab], in the activations' dtype.
+
+    A head tied to an embedding has no weight of its own to load. Where the backend keeps a layout
+    of its own, a tied head still costs a second copy of the table: rows of it cannot be looked up,
+    and the plain table is read half as fast.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        *,
+        tied_to: Embedding | None,
+        placement: Placement,
+    ) -> None:
+        super().__init__()
+        self.backend = placement.backends.linear
+        self.weight: Weight | None = None
+        if tied_to is None:
+            self.weight = Weight([Block("", (vocab_size, hidden_size), Vocab())], placement)
+        # In a list, so that the embedding is not a submodule of two modules.
+        self._tied = [] if tied_to is None else [tied_to]
+
+    def finish(self) -> None:
+        weight = self._tied[0].weight if self._tied else self.weight
+        assert weight is not None, "finish() was called twice"
+        plain = weight.data
+        self.prepared = op.prepare(plain, backend=self.backend)
+        self.shares_table = bool(self._tied) and self.prepared is plain
+        self.weight = None
+
+    def stored_bytes(self) -> int:
+        return 0 if self.shares_table else op.stored_bytes(self.prepared)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return op.linear(hidden, self.prepared, backend=self.backend)

@@ -1,0 +1,30 @@
+"""The SwiGLU block."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from draftmark.layers.linear import GatedLinear, Linear
+from draftmark.layers.weight import Block, Placement
+from draftmark.parallel.sharding import Columns, Rows
+
+
+class GatedMLP(nn.Module):
+    """residual + down(silu(gate(x)) * up(x)): x, residual [N, hidden] -> [N, hidden]."""
+
+    def __init__(
+        self, hidden_size: int, intermediate_size: int, *, bias: bool, placement: Placement
+    ) -> None:
+        super().__init__()
+        wide = (intermediate_size, hidden_size)
+        self.gate_up = GatedLinear(
+            Block("gate", wide, Columns()),
+            Block("up", wide, Columns()),
+            bias=bias,
+            placement=placement,
+        )
+        down = Block("", (hidden_size, intermediate_size), Rows())
+        self.down = Linear([down], bias=bias, placement=placement)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.down(self.gate_up(x), residual)

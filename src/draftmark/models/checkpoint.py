@@ -1,0 +1,99 @@
+"""Streams safetensors into a stage's parameters, by the blocks and splits they declare.
+
+Tensors come straight from the mapped file into place, one at a time, so the weights are never in
+memory twice. Every tensor is accounted for: used by this stage, used by another, ignored by name,
+or an error; so is every block of every parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from draftmark.core.errors import CheckpointError
+from draftmark.layers.weight import Target, Weight
+from draftmark.models.config import Description, read_header, weight_files
+from draftmark.models.stage import Stage
+
+Progress = Callable[[int, int], None]
+
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def load(stage: Stage, model_dir: Path, *, description: Description, progress: Progress) -> int:
+    """Fill every parameter of `stage`; returns bytes read. Raises `CheckpointError`.
+
+    `progress(done, total)` counts bytes of the checkpoint, other stages' tensors included.
+    """
+    files = weight_files(model_dir)
+    targets = _targets(stage, description)
+    expected = set(targets)
+    total = description.facts.checkpoint_bytes
+    seen: set[str] = set()
+    surplus: list[str] = []
+    done = read = 0
+    for path in files:
+        sizes = {name: _num_bytes(entry) for name, entry in read_header(path).items()}
+        with _opened(path) as file:
+            for name in sizes:
+                if name in targets:
+                    _copy(file.get_tensor(name), targets[name], name=name, path=path)
+                    seen.add(name)
+                    read += sizes[name]
+                elif name not in description.names.used and not description.names.is_ignored(name):
+                    surplus.append(name)
+                done += sizes[name]
+                progress(done, total)
+    _settle(missing=sorted(expected - seen), surplus=surplus, model_dir=model_dir)
+    return read
+
+
+def _targets(stage: Stage, description: Description) -> dict[str, Target]:
+    """Checkpoint name -> place, for the tensors of this stage."""
+    places: dict[tuple[str, str], Target] = {}
+    for parameter, weight in stage.named_parameters():
+        assert isinstance(weight, Weight), parameter
+        for block, target in weight.targets():
+            places[parameter, block] = target
+    used = description.names.used
+    targets = {name: places.pop(place) for name, place in used.items() if place in places}
+    assert not places, f"no checkpoint tensor is named for {sorted(places)}"
+    return targets
+
+
+def _copy(tensor: Tensor, target: Target, *, name: str, path: Path) -> None:
+    if tuple(tensor.shape) != target.shape:
+        raise CheckpointError(
+            f"{path}: {name} has shape {list(tensor.shape)}, expected {list(target.shape)}"
+        )
+    if tensor.dtype not in _FLOATS:
+        raise CheckpointError(f"{path}: {name} is {tensor.dtype}; quantised weights are not built")
+    target.view.copy_(tensor[target.part])
+
+
+def _settle(*, missing: Sequence[str], surplus: Sequence[str], model_dir: Path) -> None:
+    if missing:
+        raise CheckpointError(f"{model_dir} lacks {_some(missing)}")
+    if surplus:
+        raise CheckpointError(f"{model_dir} has tensors the model does not use: {_some(surplus)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _num_bytes(entry: dict[str, list[int]]) -> int:
+    first, last = entry["data_offsets"]
+    return last - first
+
+
+def _opened(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,82 @@
+"""The dense qwen3 family: as llama, with q and k normed by head and heads of their own size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
+
+from draftmark.layers.attention import AttentionConfig
+from draftmark.layers.decoder import DecoderConfig
+from draftmark.models.family import Names, read_rope, refuse_unbuilt
+
+ARCHITECTURE = "Qwen3ForCausalLM"
+
+# Checkpoint tensor of a layer -> (parameter, block).
+_LAYER = {
+    "input_layernorm.weight": ("attention_norm.weight", ""),
+    "self_attn.q_proj.weight": ("attention.qkv.weight", "q"),
+    "self_attn.k_proj.weight": ("attention.qkv.weight", "k"),
+    "self_attn.v_proj.weight": ("attention.qkv.weight", "v"),
+    "self_attn.q_norm.weight": ("attention.q_norm.weight", ""),
+    "self_attn.k_norm.weight": ("attention.k_norm.weight", ""),
+    "self_attn.o_proj.weight": ("attention.out.weight", ""),
+    "post_attention_layernorm.weight": ("mlp_norm.weight", ""),
+    "mlp.gate_proj.weight": ("mlp.gate_up.weight", "gate"),
+    "mlp.up_proj.weight": ("mlp.gate_up.weight", "up"),
+    "mlp.down_proj.weight": ("mlp.down.weight", ""),
+}
+_ATTENTION_BIAS = {
+    "self_attn.q_proj.bias": ("attention.qkv.bias", "q"),
+    "self_attn.k_proj.bias": ("attention.qkv.bias", "k"),
+    "self_attn.v_proj.bias": ("attention.qkv.bias", "v"),
+    "self_attn.o_proj.bias": ("attention.out.bias", ""),
+}
+
+
+def read(hf: PreTrainedConfig, raw: Mapping[str, Any]) -> DecoderConfig:
+    """`hf` is `raw` (config.json) with defaults filled in. Raises `ModelError`."""
+    assert isinstance(hf, Qwen3Config)
+    refuse_unbuilt(raw, neutral={"mlp_bias": (None, False)})
+    theta, scaling = read_rope(hf.rope_parameters, max_context=hf.max_position_embeddings)
+    return DecoderConfig(
+        num_layers=hf.num_hidden_layers,
+        vocab_size=hf.vocab_size,
+        intermediate_size=hf.intermediate_size,
+        norm_eps=hf.rms_norm_eps,
+        attention=AttentionConfig(
+            hidden_size=hf.hidden_size,
+            num_heads=hf.num_attention_heads,
+            kv_heads=hf.num_key_value_heads,
+            head_dim=hf.head_dim,
+            bias=hf.attention_bias,
+            qk_norm_eps=hf.rms_norm_eps,
+        ),
+        mlp_bias=False,
+        tied_head=hf.tie_word_embeddings,
+        rope_theta=theta,
+        rope_scaling=scaling,
+        max_context=hf.max_position_embeddings,
+    )
+
+
+def names(config: DecoderConfig) -> Names:
+    layer = dict(_LAYER)
+    if config.attention.bias:
+        layer |= _ATTENTION_BIAS
+    used = {
+        "model.embed_tokens.weight": ("embedding.weight", ""),
+        "model.norm.weight": ("norm.weight", ""),
+    }
+    for n in range(config.num_layers):
+        for tensor, (parameter, block) in layer.items():
+            used[f"model.layers.{n}.{tensor}"] = (f"layers.{n}.{parameter}", block)
+    ignored: tuple[re.Pattern[str], ...] = ()
+    if config.tied_head:
+        ignored = (re.compile(r"lm_head\.weight"),)
+    else:
+        used["lm_head.weight"] = ("head.weight", "")
+    return Names(used=used, ignored=ignored)

@@ -1,0 +1,1 @@
+"""Where a rank stands and how parameters are split over tensor-parallel ranks."""
