@@ -19,6 +19,9 @@ from draftmark.core.step import StepResult
 
 Received = TypeVar("Received")
 
+# Plain numbers: arithmetic on enums costs more than the calls it is for.
+_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
+
 
 class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
     """First message to the engine process.
@@ -82,11 +85,8 @@ class Channel(Generic[Received]):
 
     def receive(self) -> Received | None:
         """The next message, or None at once when there is none. A bad message raises."""
-        try:
-            data = self.socket.recv(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
-        return self._decode(data)
+        # Asking first is ten times cheaper than the exception of an empty socket.
+        return self._decode(self.socket.recv(_NOBLOCK)) if self.has_input else None
 
     @property
     def fd(self) -> int:
@@ -97,9 +97,9 @@ class Channel(Generic[Received]):
 
     @property
     def has_input(self) -> bool:
-        events = self.socket.getsockopt(zmq.EVENTS)
+        events = self.socket.getsockopt(_EVENTS)
         assert isinstance(events, int)
-        return bool(events & zmq.POLLIN)
+        return events & _POLLIN != 0
 
     def close(self, *, flush_s: float = 0.0) -> None:
         """Close; what is not yet sent may still go out within `flush_s` while the context ends."""

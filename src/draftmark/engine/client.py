@@ -198,6 +198,7 @@ class EngineClient:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await self._cancel_tasks()
         was_serving = self._state.state in ("ready", "draining") and not self._ended.is_set()
         if was_serving:
             self._send(Abort(list(self._streams)))
@@ -347,4 +348,10 @@ class EngineClient:
     async def _leave_nothing(self, grace_s: float) -> None:
         if self._process is not None:
             await self._process.end(grace_s=grace_s)
+        await self._cancel_tasks()
         self._ended.set()
+
+    async def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

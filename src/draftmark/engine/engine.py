@@ -7,10 +7,11 @@ never waits for us. Plans go out before outputs do, because the worker is what m
 from __future__ import annotations
 
 import math
+import select
 import time
+from pathlib import Path
 
 import msgspec
-import zmq
 
 from draftmark.cache.manager import CacheManager
 from draftmark.core.errors import EngineFailure
@@ -24,6 +25,7 @@ from draftmark.core.messages import (
     ResetCache,
     StepOutputs,
 )
+from draftmark.core.recording import PlanRecorder
 from draftmark.core.step import StepResult
 from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess
 from draftmark.engine.startup import Started
@@ -47,19 +49,22 @@ class Engine:
         client: Channel[ToEngineProcess],
         watch: StepWatch,
         stop_on_nan: bool = False,
+        recorder: PlanRecorder | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._worker = worker
         self._client = client
         self._watch = watch
         self._stop_on_nan = stop_on_nan
+        self._recorder = recorder
         self._is_draining = False
         self._stats_at = 0.0
         self._has_news = True
         self._cpu_at_start_ns = time.process_time_ns()
-        self._poller = zmq.Poller()
-        for source in (client.socket, worker.channel.socket, worker.child.life):
-            self._poller.register(source, zmq.POLLIN)
+        self._life_fd = worker.child.life.fileno()
+        self._poller = select.poll()
+        for fd in (client.fd, worker.channel.fd, self._life_fd):
+            self._poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
         """Until drained. Raises `EngineFailure` when the worker dies or hangs."""
@@ -98,6 +103,8 @@ class Engine:
         while (result := self._worker.receive_result()) is not None:
             self._has_news = True
             self._watch.arrived(now=time.monotonic())
+            if self._recorder is not None:
+                self._recorder.result(result)
             outputs += self._scheduler.commit(result)
             if self._stop_on_nan:
                 _refuse_nan(result)
@@ -106,6 +113,8 @@ class Engine:
     def _send_plans(self) -> None:
         while (plan := self._scheduler.plan()) is not None:
             self._worker.channel.send(plan)
+            if self._recorder is not None:
+                self._recorder.plan(plan)
             self._watch.sent(plan.step, now=time.monotonic())
 
     def _tell(self, outputs: list[RequestOutput]) -> None:
@@ -131,17 +140,19 @@ class Engine:
         """Sleep until a message, a result, the worker's death, or the next thing due."""
         now = time.monotonic()
         self._watch.check(now=now)
+        # Sending may have swallowed the edge that announces input.
+        if self._client.has_input or self._worker.channel.has_input:
+            return
         due = self._next_word
         if self._watch.deadline is not None:
             due = min(due, self._watch.deadline)
         events = self._poller.poll(max(0, math.ceil((due - now) * 1000)))
-        life = self._worker.child.life.fileno()
-        if any(source == life for source, _ in events):
+        if any(fd == self._life_fd for fd, _ in events):
             self._worker.report_death(self._watch.describe(now=time.monotonic()))
 
 
 def make_engine(started: Started, *, worker: Worker, client: Channel[ToEngineProcess]) -> Engine:
-    """The engine of a worker that is ready."""
+    """The engine of a worker that is ready. Raises `ConfigError` for an unwritable recording."""
     resolved, budget = started.resolved, started.budget
     limits = Limits(
         max_context=budget.max_context,
@@ -149,6 +160,7 @@ def make_engine(started: Started, *, worker: Worker, client: Channel[ToEnginePro
         prefill_tokens=resolved.prefill_tokens,
         max_turn_ms=resolved.config.schedule.max_turn_ms,
     )
+    path = resolved.config.debug.record_plans
     manager = CacheManager(num_pages=budget.num_pages, num_slots=budget.num_slots)
     return Engine(
         Scheduler(limits, manager, cost_table=started.cost_table),
@@ -156,6 +168,7 @@ def make_engine(started: Started, *, worker: Worker, client: Channel[ToEnginePro
         client=client,
         watch=StepWatch(resolved.config.debug.step_timeout_s),
         stop_on_nan=resolved.config.debug.on_nan == "stop",
+        recorder=PlanRecorder(Path(path), started.header) if path is not None else None,
     )
 
 

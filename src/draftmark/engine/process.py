@@ -95,10 +95,11 @@ class EngineMain:
         started = start_worker(self._worker, init, say=say, beat=beat)
         self._addresses.remove()  # both sides are connected: names are of no more use
         logger.info("memory budget\n%s", started.budget.explain())
+        engine = make_engine(started, worker=self._worker, client=self._client)
         record = {**started.record, "engine_pid": os.getpid(), **pids}
         self._client.send(EngineState("ready", ready=record))
         self._is_serving = True
-        return make_engine(started, worker=self._worker, client=self._client)
+        return engine
 
     def _end_worker(self, worker: Worker) -> None:
         """Whatever state it is in; what it was doing goes to the log if it was serving."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from draftmark.cache.budget import Budget, BudgetInputs, compute_budget
 from draftmark.cache.spec import PAGE_TOKENS, decode_specs
 from draftmark.core.declared import Declared, Resolved
+from draftmark.core.recording import RecordingHeader
 from draftmark.core.resolve import resolve, to_dict
 from draftmark.core.start import (
     AllocatePools,
@@ -33,12 +34,13 @@ from draftmark.engine.worker import Answer, Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """What a start settled. `record` is the ready record."""
+    """What a start settled. `record` is the ready record; `header` begins a recording."""
 
     resolved: Resolved
     budget: Budget
     cost_table: list[CostPoint]
     record: dict[str, object]
+    header: RecordingHeader
 
 
 def start_worker(
@@ -59,21 +61,25 @@ def start_worker(
     say("starting the worker")
     code = find_provenance()  # git answers while the worker imports
     config = dict[str, object](to_dict(init.declared.config))
-    hello = ask(WorkerInit(model_dir=init.model_dir, config=config), WorkerHello)
+    worker_init = WorkerInit(model_dir=init.model_dir, config=config)
+    hello = ask(worker_init, WorkerHello)
     hello_s = time.monotonic() - began
     resolved = resolve(init.declared, hello.model, hello.device)
     say(f"loading {hello.model.checkpoint_bytes / 1e9:.2f} GB of weights")
-    loaded = ask(load_message(resolved), WeightsLoaded)
+    load = load_message(resolved)
+    loaded = ask(load, WeightsLoaded)
     budget = compute_budget(budget_inputs(init.declared, resolved, hello=hello, loaded=loaded))
     resolved = settle(resolved, budget)
     say(f"preparing a KV pool of {budget.pool_tokens} tokens")
-    ready = ask(_pools(budget), WorkerReady)
+    pools = _pools(budget)
+    ready = ask(pools, WorkerReady)
     seconds = {
         "hello": hello_s,
         **loaded.seconds,
         **ready.seconds,
         "worker": time.monotonic() - began,
     }
+    about = {"commit": code.commit, "dirty_diff_sha": code.dirty_diff_sha}
     record = {
         "start_id": init.start_id,
         "model_dir": init.model_dir,
@@ -81,13 +87,18 @@ def start_worker(
         **_about_model(hello.model, hello.device),
         **_about_memory(loaded, budget),
         **_about_run(resolved),
-        "commit": code.commit,
-        "dirty_diff_sha": code.dirty_diff_sha,
+        **about,
         "backends": loaded.backends,
         "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
         "resolved": resolved.record(),
     }
-    return Started(resolved=resolved, budget=budget, cost_table=ready.cost_table, record=record)
+    return Started(
+        resolved=resolved,
+        budget=budget,
+        cost_table=ready.cost_table,
+        record=record,
+        header=RecordingHeader(init=worker_init, load=load, pools=pools, about=about),
+    )
 
 
 def _pools(budget: Budget) -> AllocatePools:

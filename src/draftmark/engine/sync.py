@@ -7,14 +7,16 @@ usable.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from draftmark.core.errors import Unavailable
 from draftmark.core.generation import GenerationDefaults
 from draftmark.core.messages import EngineStats
 from draftmark.core.request import SamplingParams
@@ -122,33 +124,64 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_ended = False
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="draftmark-engine", daemon=True
         )
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of `work`, run in the loop; cancelled there if the wait here is broken off."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """The result of `work`, run in the loop; cancelled there if the wait here is broken off.
+
+        Raises `Unavailable` when the loop ended before or meanwhile.
+        """
+        with self._lock:
+            if self._is_ended:
+                work.close()
+                raise Unavailable("the engine was closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise Unavailable("the engine was closed") from error
         except BaseException:  # KeyboardInterrupt among them
             future.cancel()
             raise
 
-    def iterate(self, deltas: Any) -> Iterator[TextDelta]:
+    def iterate(self, deltas: AsyncGenerator[TextDelta, None]) -> Iterator[TextDelta]:
         """The items of an async generator, which is closed when the caller leaves."""
         try:
             while True:
                 try:
-                    yield self.run(anext(deltas))
+                    yield self.run(_next(deltas))
                 except StopAsyncIteration:
                     return
         finally:
-            with contextlib.suppress(RuntimeError):  # the engine was closed meanwhile
-                self.run(deltas.aclose())
+            with contextlib.suppress(Unavailable):
+                self.run(_close_generator(deltas))
 
     def end(self) -> None:
+        """Cancel what still runs, and end the thread."""
+        with self._lock:
+            self._is_ended = True
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _next(deltas: AsyncGenerator[TextDelta, None]) -> TextDelta:
+    return await anext(deltas)
+
+
+async def _close_generator(deltas: AsyncGenerator[TextDelta, None]) -> None:
+    await deltas.aclose()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
