@@ -181,7 +181,7 @@ def _fixed_parts(wanted: BudgetInputs) -> str:
         allowed = f"the {_size(free)} that are free, weights included"
     slots = _size((wanted.slots + 1) * wanted.bytes_per_slot)
     room = wanted.room_bytes
-    left = f"leave {_size(room)}" if room >= 0 else f"are {_size(-room)} too much"
+    left = f"leave {_size(room)}" if room >= 0 else f"lack {_size(-room)}"
     return (
         f"weights ({_size(wanted.weight_bytes)}), work space ({_size(wanted.workspace_bytes)}) and "
         f"{wanted.slots} slots ({slots}) {left} of the memory allowed ({allowed})"
