@@ -52,6 +52,7 @@ __all__ = [
     "is_finite",
     "logprobs",
     "sample",
+    "workspace_bytes",
 ]
 
 BACKENDS = {"reference": reference, "torch": plain}
@@ -89,3 +90,8 @@ def logprobs(logits: Tensor, *, chosen: Tensor, top: int, backend: str = "torch"
 def is_finite(logits: Tensor) -> Tensor:
     """[R, V] -> [R] bool: every logit of the row is finite."""
     return plain.is_finite(logits)
+
+
+def workspace_bytes(*, rows: int, vocab_size: int) -> int:
+    """Upper bound of the temporaries of one call for `rows` rows."""
+    return plain.workspace_bytes(rows=rows, vocab_size=vocab_size)

@@ -304,3 +304,9 @@ def _logprobs_chunk(logits: Tensor, chosen: Tensor, top: int) -> Logprobs:
         top_ids=ids[:, :top],
         top_values=values[:, :top] - norm,
     )
+
+
+def workspace_bytes(*, rows: int, vocab_size: int) -> int:
+    """Ten float64 temporaries of a chunk live at once at most, and one comparison of all rows."""
+    chunk = max(CHUNK_ELEMENTS, vocab_size)
+    return 10 * 8 * chunk + rows * vocab_size

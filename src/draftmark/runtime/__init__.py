@@ -1,0 +1,1 @@
+"""Executes plans on one rank and decides nothing: packing, memory, stage run, sampling, results."""

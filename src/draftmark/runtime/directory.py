@@ -1,0 +1,135 @@
+"""What the host of a rank knows of its slots, and the proof that a plan fits to it.
+
+All of it comes from plans; nothing is ever read back from the device. A plan that contradicts it
+(wrong generation, a gap in the page table, a row out of turn) is a fault of ours and raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from draftmark.core.request import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_STOP_IDS
+from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
+from draftmark.kernels.sample import RowFlag
+
+
+@dataclass(slots=True)
+class SlotInfo:
+    """One slot. `planned` tokens are covered by prefill rows so far; after the last chunk that
+    samples the slot is a verify row's (`is_sampling`)."""
+
+    generation: int = 0
+    end: int = 0
+    min_end: int = 0
+    flags: RowFlag = RowFlag.PLAIN
+    logprobs: int = -1
+    has_stop_ids: bool = False
+    num_pages: int = 0
+    planned: int = 0
+    is_sampling: bool = False
+
+
+class SlotDirectory:
+    def __init__(self, *, num_slots: int, num_pages: int, max_pages: int) -> None:
+        """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns."""
+        self._slots = [SlotInfo() for _ in range(num_slots)]
+        self._num_pages = num_pages
+        self._max_pages = max_pages
+        self._last_step = -1
+
+    def __getitem__(self, slot: int) -> SlotInfo:
+        return self._slots[slot]
+
+    def accept(self, plan: StepPlan) -> None:
+        """Enter the plan. Raises `AssertionError` for one that cannot be right."""
+        if plan.step <= self._last_step:
+            _fail(plan, f"comes after step {self._last_step}")
+        if plan.verify_k or plan.draft_k:
+            _fail(plan, "has drafts, which are not built yet")
+        self._last_step = plan.step
+        for admit in plan.admits:
+            self._admit(plan, admit)
+        for delta in plan.pages:
+            self._append(plan, delta)
+        rows: set[int] = set()
+        for prefill in plan.prefill:
+            self._prefill(plan, prefill)
+            rows.add(prefill.slot)
+        for verify in plan.verify:
+            self._verify(plan, verify)
+            rows.add(verify.slot)
+        if len(rows) != len(plan.prefill) + len(plan.verify):
+            _fail(plan, "has two rows of one slot")
+
+    def _admit(self, plan: StepPlan, admit: Admit) -> None:
+        if not 0 < admit.slot < len(self._slots):
+            _fail(plan, f"admits to slot {admit.slot} of {len(self._slots)}")
+        old = self._slots[admit.slot]
+        if admit.generation <= old.generation:
+            _fail(plan, f"admits generation {admit.generation} after {old.generation}", admit.slot)
+        if len(admit.stop_ids) > MAX_STOP_IDS or len(admit.sampling.bias) > MAX_LOGIT_BIAS:
+            _fail(plan, "has more stop ids or biases than a slot holds", admit.slot)
+        if admit.sampling.logprobs > MAX_LOGPROBS:
+            _fail(plan, f"asks for {admit.sampling.logprobs} log-probabilities", admit.slot)
+        self._slots[admit.slot] = SlotInfo(
+            generation=admit.generation,
+            end=admit.end,
+            min_end=admit.min_end if admit.stop_ids else 0,
+            flags=_flags(admit.sampling),
+            logprobs=admit.sampling.logprobs,
+            has_stop_ids=bool(admit.stop_ids),
+            planned=admit.cached,
+        )
+
+    def _append(self, plan: StepPlan, delta: PageDelta) -> None:
+        info = self._current(plan, delta)
+        if delta.first != info.num_pages:
+            _fail(plan, f"puts pages at {delta.first}, {info.num_pages} are there", delta.slot)
+        if not all(0 < page < self._num_pages for page in delta.pages):
+            _fail(plan, f"hands out pages {delta.pages} of {self._num_pages}", delta.slot)
+        info.num_pages += len(delta.pages)
+        if info.num_pages > self._max_pages:
+            _fail(plan, f"has {info.num_pages} pages, a table {self._max_pages}", delta.slot)
+
+    def _prefill(self, plan: StepPlan, row: PrefillRow) -> None:
+        info = self._current(plan, row)
+        if row.start != info.planned or not row.ids or info.is_sampling:
+            _fail(plan, f"prefills from {row.start}, {info.planned} are planned", row.slot)
+        if row.prompt_logprobs > MAX_LOGPROBS:
+            _fail(plan, f"asks for {row.prompt_logprobs} log-probabilities", row.slot)
+        info.planned += len(row.ids)
+        if row.samples and not (row.is_last and info.planned < info.end):
+            _fail(plan, "samples where it cannot", row.slot)
+        info.is_sampling = row.samples
+        if info.planned < info.min_end:
+            info.flags |= RowFlag.MIN_TOKENS
+
+    def _verify(self, plan: StepPlan, row: VerifyRow) -> None:
+        if not self._current(plan, row).is_sampling:
+            _fail(plan, "verifies before the last chunk", row.slot)
+
+    def _current(self, plan: StepPlan, row: PageDelta | PrefillRow | VerifyRow) -> SlotInfo:
+        info = self._slots[row.slot]
+        if row.generation != info.generation:
+            _fail(plan, f"means generation {row.generation}, {info.generation} is there", row.slot)
+        return info
+
+
+def _flags(sampling: RowSampling) -> RowFlag:
+    """`MIN_TOKENS` is added at the last chunk, when the first sampled index is known."""
+    flags = RowFlag.PLAIN
+    if sampling.bias:
+        flags |= RowFlag.BIAS
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty)
+    if penalties != (0.0, 0.0) or sampling.repetition_penalty != 1.0:
+        flags |= RowFlag.PENALTIES
+    if sampling.temperature > 0.0:
+        flags |= RowFlag.RANDOM
+        if sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0:
+            flags |= RowFlag.TRUNCATED
+    return flags
+
+
+def _fail(plan: StepPlan, what: str, slot: int | None = None) -> None:
+    where = "" if slot is None else f", slot {slot},"
+    raise AssertionError(f"plan {plan.step}{where} {what}")

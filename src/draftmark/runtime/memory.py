@@ -1,0 +1,125 @@
+"""The device pools behind pages, and what a rank's memory is spent on, as pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor
+
+from draftmark.cache.spec import PAGE_TOKENS, CacheSpec, token_bytes
+from draftmark.core.errors import BudgetError
+from draftmark.kernels import sample
+from draftmark.models.stage import Stage
+from draftmark.runtime.sampler import PROMPT_SLICE
+from draftmark.runtime.staging import StepShape, staging_bytes
+
+# Plans in flight, and one whose result is on its way.
+RING_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """Sizes of one rank. `num_pages` and `num_slots` include the dump ones."""
+
+    num_pages: int
+    num_slots: int
+    max_context: int
+    max_running: int
+    prefill_tokens: int
+
+    @property
+    def step_shape(self) -> StepShape:
+        return StepShape(max_rows=self.max_running, max_prefill_tokens=self.prefill_tokens)
+
+
+def allocate_pools(
+    specs: Sequence[CacheSpec],
+    *,
+    num_pages: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    fill: float = 0.0,
+) -> list[tuple[Tensor, Tensor]]:
+    """One (k_pool, v_pool) [num_pages, PAGE_TOKENS, kv_heads, head_dim] a spec, in order.
+
+    Zeros cost nothing on a CPU until they are written; tests fill with NaN. Raises `BudgetError`
+    when the device does not have the memory.
+    """
+    wanted = num_pages * PAGE_TOKENS * token_bytes(specs)
+    free = free_bytes(device)
+    if wanted > free:
+        raise BudgetError(
+            f"a KV pool of {num_pages} pages takes {wanted} bytes, {free} are free",
+            param="kv_pool_tokens",
+        )
+    try:
+        return [
+            (
+                _pool(spec, num_pages, dtype, device, fill),
+                _pool(spec, num_pages, dtype, device, fill),
+            )
+            for spec in specs
+        ]
+    except (RuntimeError, MemoryError) as error:  # torch raises RuntimeError on a CPU
+        raise BudgetError(
+            f"the KV pool of {num_pages} pages, {wanted} bytes, cannot be allocated: {error}",
+            param="kv_pool_tokens",
+        ) from error
+
+
+def _pool(
+    spec: CacheSpec, num_pages: int, dtype: torch.dtype, device: torch.device, fill: float
+) -> Tensor:
+    shape = (num_pages, PAGE_TOKENS, spec.kv_heads, spec.head_dim)
+    pool = torch.zeros(shape, dtype=dtype, device=device)
+    return pool if fill == 0.0 else pool.fill_(fill)
+
+
+def workspace_bytes(
+    stage: Stage, *, vocab_size: int, max_context: int, max_running: int, prefill_tokens: int
+) -> int:
+    """Upper bound of what a step needs beside weights, pools and slots."""
+    rows = max(max_running, PROMPT_SLICE)
+    shape = StepShape(max_rows=max_running, max_prefill_tokens=prefill_tokens)
+    forward = stage.workspace_bytes(
+        tokens=prefill_tokens + max_running, logits_rows=rows, context=max_context
+    )
+    sampling = sample.workspace_bytes(rows=rows, vocab_size=vocab_size)
+    return forward + sampling + RING_DEPTH * staging_bytes(shape)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that can be had now: of the GPU, or of the machine and the group this process is in."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    available = int(psutil.virtual_memory().available)
+    room = _group_room(Path("/sys/fs/cgroup"))
+    return available if room is None else min(available, room)
+
+
+def total_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[1])
+    return int(psutil.virtual_memory().total)
+
+
+def _group_room(group: Path) -> int | None:
+    """Limit minus use of a Linux control group (version 2); None where there is no limit.
+
+    What it uses counts the page cache, which is given back on demand.
+    """
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        stat = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        # Not Linux, no version 2 groups, or the root group: there is no limit to keep to.
+        return None
+    if limit == "max":
+        return None
+    entries = dict(line.split() for line in stat)
+    return max(0, int(limit) - used + int(entries.get("inactive_file", "0")))

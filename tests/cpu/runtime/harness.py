@@ -1,0 +1,329 @@
+"""Random tiny models in float64, the real scheduler and the real runtime in one process.
+
+`check_alone` says what a request gives by one whole prefill, with the reference kernels and nothing
+of the runtime: no pages shared, no slots, no plan.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+from torch import Tensor
+
+from draftmark.cache.manager import CacheManager
+from draftmark.cache.spec import PAGE_TOKENS, pages_of
+from draftmark.core.messages import RequestOutput
+from draftmark.core.request import FinishReason, Request, SamplingParams
+from draftmark.core.step import StepPlan, StepResult
+from draftmark.kernels import sample as op
+from draftmark.kernels.backends import REFERENCE, Backends
+from draftmark.kernels.rope import RopeScaling
+from draftmark.kernels.sample.tables import SampleTables
+from draftmark.layers.attention import AttentionConfig
+from draftmark.layers.batch import Batch, PrefillSpan
+from draftmark.layers.decoder import DecoderConfig
+from draftmark.layers.weight import Placement
+from draftmark.models.stage import Stage
+from draftmark.parallel.mesh import Mesh
+from draftmark.runtime.memory import allocate_pools
+from draftmark.runtime.results import StepPending
+from draftmark.runtime.stage_run import RunLimits, StageRun, make_stage_run
+from draftmark.scheduler.policy import Limits
+from draftmark.scheduler.scheduler import Scheduler
+
+VOCAB = 101
+MAX_CONTEXT = 160
+CPU = torch.device("cpu")
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_plan = msgspec.msgpack.Decoder(StepPlan).decode
+_decode_result = msgspec.msgpack.Decoder(StepResult).decode
+
+
+def make_stage(
+    family: str = "llama",
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    backends: Backends = REFERENCE,
+) -> Stage:
+    """`llama` (untied head) or `qwen3` (q and k norms, tied head), with random weights."""
+    is_qwen = family == "qwen3"
+    config = DecoderConfig(
+        num_layers=2,
+        vocab_size=VOCAB,
+        intermediate_size=48,
+        norm_eps=1e-6,
+        attention=AttentionConfig(
+            hidden_size=32,
+            num_heads=4,
+            kv_heads=2,
+            head_dim=12 if is_qwen else 8,
+            qk_norm_eps=1e-6 if is_qwen else None,
+        ),
+        mlp_bias=False,
+        tied_head=is_qwen,
+        rope_theta=10_000.0,
+        rope_scaling=RopeScaling(),
+        max_context=MAX_CONTEXT,
+    )
+    placement = Placement(dtype=dtype, device=CPU, backends=backends, mesh=Mesh())
+    stage = Stage(config, layers=range(2), max_context=MAX_CONTEXT, placement=placement)
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in stage.named_parameters():
+        values = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        is_norm = "norm" in name
+        weight.data.copy_(1 + 0.1 * values if is_norm else values * 0.35)
+    stage.finish()
+    return stage
+
+
+def make_run(
+    stage: Stage,
+    *,
+    num_pages: int = 65,
+    num_slots: int = 9,
+    prefill_tokens: int = 64,
+    poison: bool = True,
+    max_context: int = MAX_CONTEXT,
+) -> StageRun:
+    """With poisoned pools and staging: what is read and was not written is NaN."""
+    return make_stage_run(
+        stage,
+        limits=RunLimits(
+            num_pages=num_pages,
+            num_slots=num_slots,
+            max_context=max_context,
+            max_running=num_slots - 1,
+            prefill_tokens=prefill_tokens,
+        ),
+        kv_dtype=torch.float64,
+        poison=poison,
+    )
+
+
+# -- one request alone ----------------------------------------------------------------------------
+
+
+def forward_whole(stage: Stage, tokens: list[int]) -> Tensor:
+    """Logits [len(tokens), V] by one prefill from nothing."""
+    pages = torch.arange(1, 1 + pages_of(len(tokens)), dtype=torch.int32)
+    position = torch.arange(len(tokens))
+    batch = Batch(
+        positions=position,
+        store=PAGE_TOKENS + position,
+        prefill=(PrefillSpan(offset=0, count=len(tokens), start=0, pages=pages),),
+        verify_offset=len(tokens),
+        verify_width=1,
+        verify_pages=torch.zeros((0, 0), dtype=torch.int32),
+        verify_lengths=torch.zeros(0, dtype=torch.int64),
+    )
+    pools = allocate_pools(
+        stage.cache_specs(torch.float64),
+        num_pages=len(pages) + 1,
+        dtype=torch.float64,
+        device=CPU,
+    )
+    with torch.inference_mode():
+        return stage.logits(stage.forward(torch.tensor(tokens), batch, pools).hidden)
+
+
+def tables_of(request: Request, output: list[int]) -> SampleTables:
+    """The sampling tables of this one request in slot 0."""
+    sampling = request.sampling
+    floats = torch.zeros(1, op.NUM_FLOATS, dtype=torch.float64)
+    floats[0, op.TEMPERATURE] = sampling.temperature
+    floats[0, op.TOP_P] = sampling.top_p
+    floats[0, op.MIN_P] = sampling.min_p
+    floats[0, op.PRESENCE] = sampling.presence_penalty
+    floats[0, op.FREQUENCY] = sampling.frequency_penalty
+    floats[0, op.REPETITION] = sampling.repetition_penalty
+    ints = torch.zeros(1, op.NUM_INTS, dtype=torch.int64)
+    ints[0, op.SEED] = request.seed
+    ints[0, op.TOP_K] = max(sampling.top_k, 0)
+    ints[0, op.MIN_END] = len(request.prompt_ids) + sampling.min_tokens
+    counts = torch.zeros(1, VOCAB, dtype=torch.int32)
+    for token in set(request.prompt_ids):
+        counts[0, token] = op.IN_PROMPT
+    for token in output:
+        counts[0, token] += 1
+    return SampleTables(
+        floats=floats,
+        ints=ints,
+        stop_ids=torch.tensor([[*request.stop_ids, -1]]),
+        bias_ids=torch.tensor([[*sampling.logit_bias, -1]]),
+        bias_values=torch.tensor([[*sampling.logit_bias.values(), 0.0]], dtype=torch.float64),
+        counts=counts,
+    )
+
+
+def check_alone(
+    stage: Stage,
+    request: Request,
+    tokens: list[int],
+    finish: FinishReason | None,
+    *,
+    max_context: int = MAX_CONTEXT,
+) -> None:
+    """`tokens` and `finish` are what the request gives alone; with `finish` None, how it begins.
+
+    One prefill over prompt and answer gives every step's logits: what is after a token cannot
+    change them. So by induction the answer is that of recomputing everything for each token.
+    """
+    sampling, prompt = request.sampling, request.prompt_ids
+    assert sampling.max_tokens is not None
+    limit = min(sampling.max_tokens, max_context - len(prompt))
+    logits = forward_whole(stage, prompt + tokens[:-1])[len(prompt) - 1 :]
+    for index, token in enumerate(tokens):
+        drawn = op.sample(
+            logits[index : index + 1],
+            slots=torch.tensor([0]),
+            position=torch.tensor([len(prompt) + index]),
+            tables=tables_of(request, tokens[:index]),
+            flags=(op.RowFlag.RANDOM,),
+            backend="reference",
+        )
+        assert token == drawn.item(), f"request {request.id}: other token {index}"
+    ends = [index for index, token in enumerate(tokens) if token in request.stop_ids]
+    if finish is None:
+        assert not ends and len(tokens) <= limit
+    elif finish is FinishReason.STOP:
+        assert ends == [len(tokens) - 1] and len(tokens) <= limit
+    else:
+        assert finish is FinishReason.LENGTH and not ends and len(tokens) == limit
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+def make_request(
+    request_id: int,
+    *,
+    prompt: Iterable[int],
+    max_tokens: int = 8,
+    stop_ids: Iterable[int] = (),
+    seed: int = 7,
+    temperature: float = 0.0,
+    **sampling: object,
+) -> Request:
+    return Request(
+        id=request_id,
+        prompt_ids=list(prompt),
+        sampling=msgspec.convert(
+            {"max_tokens": max_tokens, "temperature": temperature, **sampling}, SamplingParams
+        ),
+        seed=seed,
+        stop_ids=tuple(stop_ids),
+    )
+
+
+def random_request(request_id: int, rng: random.Random, *, prefixes: list[list[int]]) -> Request:
+    """Any parameters, a prompt of 1 to 60 tokens that may begin like others."""
+    prompt = list(rng.choice(prefixes)) if rng.random() < 0.6 else []
+    prompt += [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 15, 16, 17, 30]))]
+    sampling: dict[str, object] = {}
+    if rng.random() < 0.6:
+        sampling |= {"temperature": rng.choice([0.3, 1.0, 1.7])}
+        sampling |= rng.choice([{}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"top_p": 0.9}])
+    if rng.random() < 0.4:
+        sampling |= {
+            "presence_penalty": rng.choice([0.0, 1.5]),
+            "frequency_penalty": rng.choice([0.7, -0.5]),
+            "repetition_penalty": rng.choice([1.0, 1.4]),
+        }
+    if rng.random() < 0.3:
+        sampling["logit_bias"] = {rng.randrange(VOCAB): rng.uniform(-8, 8) for _ in range(3)}
+    max_tokens = rng.choice([1, 2, 9, 20, 33])
+    if rng.random() < 0.3:
+        sampling["min_tokens"] = rng.randrange(max_tokens + 1)
+    return make_request(
+        request_id,
+        prompt=prompt,
+        max_tokens=max_tokens,
+        stop_ids=rng.sample(range(VOCAB), rng.choice([0, 1, 6])),
+        seed=rng.randrange(-(2**63), 2**63),
+        **sampling,
+    )
+
+
+# -- many requests --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Answer:
+    tokens: list[int] = field(default_factory=list)
+    end: RequestOutput | None = None
+
+
+class Loop:
+    """Scheduler and runtime, with up to `depth` steps in flight; every message crosses as bytes."""
+
+    def __init__(
+        self,
+        run: StageRun,
+        *,
+        num_pages: int = 65,
+        num_slots: int = 9,
+        prefill_tokens: int = 64,
+        depth: int = 2,
+        max_context: int = MAX_CONTEXT,
+    ) -> None:
+        limits = Limits(
+            max_context=max_context,
+            max_running=num_slots - 1,
+            prefill_tokens=prefill_tokens,
+            max_in_flight=depth,
+            min_shared_tokens=PAGE_TOKENS,
+        )
+        manager = CacheManager(num_pages=num_pages, num_slots=num_slots)
+        self.scheduler = Scheduler(limits, manager)
+        self.run = run
+        self.answers: dict[int, Answer] = {}
+        self.plans: list[StepPlan] = []
+        self.results: list[StepResult] = []
+        self._pending: deque[StepPending] = deque()
+
+    def add(self, *requests: Request) -> None:
+        for request in requests:
+            self.answers[request.id] = Answer()
+        self._take(self.scheduler.add(requests))
+
+    def abort(self, *ids: int) -> None:
+        self._take(self.scheduler.abort(ids))
+
+    def step(self) -> None:
+        while (plan := self.scheduler.plan()) is not None:
+            plan = _decode_plan(_encode(plan))
+            self.plans.append(plan)
+            self._pending.append(self.run.launch(plan))
+        if self._pending:
+            result = _decode_result(_encode(self._pending.popleft().result()))
+            self.results.append(result)
+            self._take(self.scheduler.commit(result))
+            self.scheduler.check()
+
+    def finish(self) -> None:
+        while self.scheduler.has_work:
+            self.step()
+
+    def check_answers(self, stage: Stage, requests: Iterable[Request]) -> None:
+        """Each request gave what it gives alone, up to its end."""
+        for request in requests:
+            answer = self.answers[request.id]
+            assert answer.end is not None, f"request {request.id} has no end"
+            finish = answer.end.finish
+            assert finish is not FinishReason.ERROR, answer.end.error
+            is_cut = finish is FinishReason.ABORT
+            check_alone(stage, request, answer.tokens, None if is_cut else finish)
+
+    def _take(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            answer = self.answers[output.id]
+            assert answer.end is None
+            answer.tokens += output.token_ids
+            answer.end = output if output.finish is not None else None
