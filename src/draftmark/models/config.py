@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from transformers.models.auto.configuration_auto import AutoConfig
-
 from draftmark.core.errors import CheckpointError, ModelError
 from draftmark.core.start import ModelFacts
 from draftmark.layers.decoder import DecoderConfig
@@ -52,11 +50,10 @@ def describe(model_dir: Path) -> Description:
     model_type, family = _family(raw)
     _require_tokenizer(model_dir)
     try:
-        hf = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+        config = family.read(raw)
     except (ValueError, KeyError, TypeError) as error:
         path = model_dir / "config.json"
         raise ModelError(f"{path} is not a {model_type} configuration: {error}") from error
-    config = family.read(hf, raw)
     num_parameters, num_bytes, dtype = _measure(model_dir)
     facts = ModelFacts(
         model_type=model_type,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.llama.configuration_llama import LlamaConfig
 
 from draftmark.layers.attention import AttentionConfig
@@ -40,9 +39,9 @@ _MLP_BIAS = {
 }
 
 
-def read(hf: PreTrainedConfig, raw: Mapping[str, Any]) -> DecoderConfig:
-    """`hf` is `raw` (config.json) with defaults filled in. Raises `ModelError`."""
-    assert isinstance(hf, LlamaConfig)
+def read(raw: Mapping[str, Any]) -> DecoderConfig:
+    """`raw` is config.json; transformers fills in its defaults. Raises `ModelError`."""
+    hf = LlamaConfig.from_dict(dict(raw))
     refuse_unbuilt(raw, neutral={"sliding_window": (None,)})
     theta, scaling = read_rope(hf.rope_parameters, max_context=hf.max_position_embeddings)
     return DecoderConfig(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 
 from draftmark.layers.attention import AttentionConfig
@@ -37,9 +36,9 @@ _ATTENTION_BIAS = {
 }
 
 
-def read(hf: PreTrainedConfig, raw: Mapping[str, Any]) -> DecoderConfig:
-    """`hf` is `raw` (config.json) with defaults filled in. Raises `ModelError`."""
-    assert isinstance(hf, Qwen3Config)
+def read(raw: Mapping[str, Any]) -> DecoderConfig:
+    """`raw` is config.json; transformers fills in its defaults. Raises `ModelError`."""
+    hf = Qwen3Config.from_dict(dict(raw))
     refuse_unbuilt(raw, neutral={"mlp_bias": (None, False)})
     theta, scaling = read_rope(hf.rope_parameters, max_context=hf.max_position_embeddings)
     return DecoderConfig(
