@@ -30,8 +30,11 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request: `shared` tokens of family `family`, then `own` tokens of its own."""
+    """A request: `shared` tokens of family `family`, then `own` tokens of its own. One that follows
+    has instead the prompt and what is there of the answer of an earlier request, as the next turn
+    of a chat has."""
 
+    follows: bool
     family: int
     shared: int
     own: int
@@ -71,6 +74,7 @@ _lengths = st.sampled_from([0, 1, 2, 15, 16, 17, 31, 32, 33, 48, 70])
 
 asks = st.builds(
     Ask,
+    follows=st.sampled_from([False, False, True]),
     family=st.integers(0, 2),
     shared=_lengths,
     own=_lengths,
@@ -128,10 +132,11 @@ def random_history(seed: int) -> tuple[World, list[Event]]:
 
 def _random_ask(draw: random.Random, *, longest: int) -> Ask:
     return Ask(
+        follows=draw.random() < 0.3,
         family=draw.randint(0, 1),
         shared=draw.choice([0, 1, 16, 17, 33, 64]),
         own=draw.choice([0, 0, 1, 5, 16, 20]),
-        max_tokens=draw.choice([0, 1, 5, longest, longest, longest]),
+        max_tokens=draw.choice([0, 1, 5, 16, longest, longest, longest]),
         num_stop_ids=draw.choice([0, 0, 1, 3]),
         min_tokens=draw.choice([0, 0, 4]),
         priority=draw.choice([0, 0, 0, -1, 1]),
@@ -160,10 +165,15 @@ def make_simulation(world: World, bad: dict[int, int]) -> Simulation:
     )
 
 
-def request_of(request_id: int, ask: Ask) -> Request:
-    own = random.Random(1000 * request_id)
+def request_of(request_id: int, ask: Ask, simulation: Simulation) -> Request:
     prompt = prompt_of(70, salt=ask.family)[: ask.shared]
-    prompt += [own.randrange(61) for _ in range(ask.own)]
+    earlier = sorted(simulation.requests)
+    if ask.follows and earlier:
+        before = earlier[-1 - (ask.family * 3 + ask.shared) % len(earlier)]
+        prompt = simulation.requests[before].prompt_ids + simulation.tokens(before)
+        prompt = prompt[: MAX_CONTEXT - 50]
+    own = random.Random(1000 * request_id)
+    prompt = prompt + [own.randrange(61) for _ in range(ask.own)]
     return make_request(
         request_id,
         prompt=prompt or [ask.family],
@@ -200,7 +210,7 @@ def _happen(simulation: Simulation, index: int, event: Event) -> None:
     ids = sorted(simulation.requests)
     if event.kind == "add":
         assert event.ask is not None
-        simulation.add(request_of(index, event.ask))
+        simulation.add(request_of(index, event.ask, simulation))
     elif event.kind == "plan":
         simulation.plan()
     elif event.kind == "receive":

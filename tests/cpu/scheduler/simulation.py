@@ -7,7 +7,7 @@ each must be at the end is checked against the request run alone.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -106,6 +106,7 @@ class Simulation:
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
         self.checks = True
+        self.tamper: Callable[[StepPlan], StepPlan] = lambda plan: plan
 
     def add(self, *requests: Request) -> None:
         for request in requests:
@@ -129,7 +130,7 @@ class Simulation:
         plan = self.scheduler.plan()
         if plan is None:
             return None
-        sent = _decode_plan(_encode(plan))
+        sent = self.tamper(_decode_plan(_encode(plan)))
         self.plans.append(sent)
         self.worker.submit(sent)
         self._check()

@@ -33,9 +33,16 @@ def live_through(world: World, history: list[Event]) -> None:
     finishes = [answer.end.finish for answer in simulation.answers.values() if answer.end]
     assert stats.aborts == finishes.count(FinishReason.ABORT)
     assert stats.output_tokens >= counted
-    assert stats.cached_tokens == sum(
-        answer.cached_tokens for answer in simulation.answers.values() if answer.cached_tokens > 0
-    ) or stats.aborts or bad
+    assert (
+        stats.cached_tokens
+        == sum(
+            answer.cached_tokens
+            for answer in simulation.answers.values()
+            if answer.cached_tokens > 0
+        )
+        or stats.aborts
+        or bad
+    )
 
 
 @pytest.mark.parametrize("seed", range(25))
