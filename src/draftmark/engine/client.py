@@ -32,6 +32,7 @@ from draftmark.core.messages import (
 )
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import WorkerFailed
+from draftmark.core.validate import check_built
 from draftmark.engine.channel import EngineInit, FromEngineProcess
 from draftmark.engine.faults import error_from
 from draftmark.engine.launch import WORKER_MODULE
@@ -214,6 +215,7 @@ class EngineClient:
 
     async def _start(self) -> None:
         try:
+            check_built(self.declared.config)
             self._source = await in_thread(
                 lambda progress: resolve_source(self._model, progress=progress), self._progress
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 import psutil
@@ -85,11 +86,10 @@ class EngineProcess:
 
     def _end_blocking(self) -> None:
         self.child.kill()
-        _, alive = psutil.wait_procs(self._workers, timeout=_WORKER_GRACE_S)
-        for worker in alive:
+        for worker in _await_end(self._workers, timeout_s=_WORKER_GRACE_S):
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.kill()
-        psutil.wait_procs(alive, timeout=_WORKER_GRACE_S)
+        _await_end(self._workers, timeout_s=_WORKER_GRACE_S)
         self._channel.close()
         self._context.term()
         self._addresses.remove()
@@ -120,3 +120,22 @@ class EngineProcess:
             quiet = 0 if self._channel.has_input else quiet + 1
             self._read()
         self._on_gone()
+
+
+def _await_end(processes: list[psutil.Process], *, timeout_s: float) -> list[psutil.Process]:
+    """Those that still run after `timeout_s`. They are not our children, so a dead one may stay a
+    zombie until whoever inherited it looks: that counts as ended.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (alive := [process for process in processes if _runs(process)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(_POLL_S)
+    return alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

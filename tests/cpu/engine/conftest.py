@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,12 +95,22 @@ async def harness(model_dir: Path, socket_root: Path) -> AsyncIterator[Harness]:
 
 
 def assert_gone(pids: Sequence[int] | set[int], timeout_s: float = GONE_S) -> None:
-    """Wait until none of these processes runs."""
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(processes, timeout=timeout_s)
-    for process in alive:
-        process.kill()
-    assert not alive, f"left behind: {alive}"
+    """Wait until none of these processes runs. An orphan that is dead but not yet reaped by init
+    does not run."""
+    deadline = time.monotonic() + timeout_s
+    while alive := [pid for pid in pids if _runs(pid)]:
+        if time.monotonic() > deadline:
+            for pid in alive:
+                psutil.Process(pid).kill()
+            raise AssertionError(f"left behind: {alive}")
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def submit(
@@ -124,8 +136,6 @@ async def read(stream: OutputStream) -> tuple[list[int], RequestOutput]:
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    import asyncio
-
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.01)

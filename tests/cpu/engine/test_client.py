@@ -115,6 +115,7 @@ async def test_drain_lets_running_requests_end(harness: Harness) -> None:
     assert client.state.state == "draining"
 
 
+@pytest.mark.slow
 async def test_a_drain_that_takes_too_long_is_cut(harness: Harness) -> None:
     client = await harness.start(faults={"step_ms": 50})
     [stream] = submit(client, [[1]], max_tokens=400)

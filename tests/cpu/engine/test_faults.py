@@ -74,6 +74,7 @@ async def test_a_worker_that_crashes(harness: Harness, caplog: pytest.LogCapture
     assert "in _run" in caplog.text  # the worker's traceback is in the log
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_in_a_step(harness: Harness) -> None:
     client, streams = await _busy(harness, kill_step=30)
     await _fails_within(client, streams, "worker 0", "SIGKILL", "step")
@@ -87,6 +88,7 @@ async def test_a_worker_that_hangs(harness: Harness, caplog: pytest.LogCaptureFi
     assert "engine/process.py" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_stopped_worker(harness: Harness) -> None:
     client = await harness.start(faults={"step_ms": 5}, step_timeout_s=0.5)
     streams = submit(client, [[1, 2]], max_tokens=400)
@@ -128,7 +130,10 @@ async def test_a_non_finite_value_stops_the_server_when_asked(harness: Harness) 
 # -- during the start
 
 
-@pytest.mark.parametrize("phase", ["init", "load", "allocate"])
+@pytest.mark.parametrize(
+    "phase",
+    ["load", *(pytest.param(name, marks=pytest.mark.slow) for name in ("init", "allocate"))],
+)
 async def test_a_worker_that_dies_during_the_start(harness: Harness, phase: str) -> None:
     with pytest.raises(EngineFailure, match="exited with status 9") as caught:
         await harness.start(faults={"die_in": phase})
@@ -139,7 +144,11 @@ async def test_a_worker_that_dies_during_the_start(harness: Harness, phase: str)
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("CheckpointError", CheckpointError), ("ConfigError", ConfigError), ("crash", EngineFailure)],
+    [
+        ("CheckpointError", CheckpointError),
+        pytest.param("ConfigError", ConfigError, marks=pytest.mark.slow),
+        pytest.param("crash", EngineFailure, marks=pytest.mark.slow),
+    ],
 )
 async def test_what_a_worker_refuses_keeps_its_class(
     harness: Harness, kind: str, expected: type[DraftmarkError]
@@ -153,6 +162,7 @@ async def test_what_a_worker_refuses_keeps_its_class(
     await client.wait_ended()
 
 
+@pytest.mark.slow
 async def test_too_little_memory_proposes_flags_that_fit(harness: Harness) -> None:
     with pytest.raises(BudgetError, match="--kv-pool-tokens") as caught:
         await harness.start(faults={"free_mib": 1}, kv_pool_tokens=4096)
@@ -166,7 +176,8 @@ async def test_what_is_not_built_is_refused_before_any_process(harness: Harness)
     with pytest.raises(NotBuilt, match="--tp 2"):
         await harness.start(tp=2)
     [client] = harness.clients
-    await client.wait_ended()
+    assert (await client.wait_ended()).state == "failed"
+    assert client._process is None
 
 
 # -- the parent
@@ -205,7 +216,7 @@ def _api(
     return api, [child.pid for child in psutil.Process(api.pid).children(recursive=True)]
 
 
-@pytest.mark.parametrize("stopped", ["", "engine", "worker"])
+@pytest.mark.parametrize("stopped", ["worker", pytest.param("engine", marks=pytest.mark.slow), ""])
 def test_a_killed_api_process_takes_everything_along(
     model_dir: Path, socket_root: Path, stopped: str
 ) -> None:
@@ -227,6 +238,7 @@ def test_a_killed_api_process_during_the_start(model_dir: Path, socket_root: Pat
     assert_gone(pids)
 
 
+@pytest.mark.slow
 def test_an_interrupted_api_process_ends_in_order(model_dir: Path, socket_root: Path) -> None:
     api, pids = _api(model_dir, "ready")
     with api:

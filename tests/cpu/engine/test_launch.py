@@ -23,6 +23,7 @@ from draftmark.core.start import Stop, WorkerFailed
 from draftmark.core.step import StepPlan, StepResult
 from draftmark.engine.channel import Channel, decode_from_worker
 from draftmark.engine.launch import Addresses, Child, start_child
+from tests.cpu.engine.conftest import assert_gone
 
 # A child that watches its parent, prints what it is told to, and sleeps.
 CHILD = """
@@ -118,8 +119,7 @@ def test_a_child_ends_with_its_parent(script: Path, is_stopped: bool) -> None:
             child.suspend()
             _wait(lambda: child.status() == psutil.STATUS_STOPPED)
         parent.kill()
-    _, alive = psutil.wait_procs([child], timeout=10)
-    assert not alive
+    assert_gone([child.pid])
 
 
 def test_ctrl_c_does_not_reach_a_child(child: Child) -> None:
