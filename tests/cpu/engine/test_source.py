@@ -26,6 +26,8 @@ text = source.read_text()
 if text == "bad":
     print("loading"); print("bad.gguf: not a GGUF file"); sys.exit(1)
 target.mkdir()
+for done in range(5):
+    print('{"phase": "weights", "done": %d, "total": 4}' % done, flush=True)
 with open(source.with_suffix(".log"), "a") as log:
     log.write("converted\\n")
 time.sleep(0.2)
@@ -150,7 +152,8 @@ def test_a_file_is_converted_once(tmp_path: Path, converter: None) -> None:
     first = resolve_source(str(file), progress=phases.append, cache=tmp_path / "cache")
     second = resolve_source(str(file), progress=phases.append, cache=tmp_path / "cache")
     assert first == second
-    assert phases == ["converting m.gguf (once)"]
+    steps = [f"converting m.gguf: weights {done} %" for done in (0, 20, 50, 70, 100)]
+    assert phases == ["converting m.gguf (once)", *steps]
     assert file.with_suffix(".log").read_text() == "converted\n"
     file.write_text("other weights")
     third = resolve_source(str(file), progress=_quiet, cache=tmp_path / "cache")

@@ -14,9 +14,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import msgspec
 
 from draftmark.core.errors import ModelError
 
@@ -38,7 +39,7 @@ def convert_once(file: Path, *, name: str, cache: Path, progress: Callable[[str]
     with _locked(directory.with_name(directory.name + ".lock"), progress=progress):
         if not directory.is_dir():
             progress(f"converting {file.name} (once)")
-            _convert(file, directory)
+            _convert(file, directory, progress=progress)
     return directory
 
 
@@ -58,29 +59,52 @@ def content_key(file: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _convert(file: Path, directory: Path) -> None:
-    """Into a directory beside `directory`, then renamed. Held by the lock of `directory`."""
+def _convert(file: Path, directory: Path, *, progress: Callable[[str], None]) -> None:
+    """In a directory beside `directory`, then renamed. Held by the lock of `directory`."""
     partial = directory.with_name(directory.name + ".partial")
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(partial)  # of a start that was killed
+        shutil.rmtree(partial)  # of a start that was killed, with the converter's own scratch in it
+    partial.mkdir()
     try:
-        _run_converter(file, partial)
-        partial.rename(directory)
-    except BaseException:
+        _run_converter(file, partial / "model", progress=progress)
+        (partial / "model").rename(directory)
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
-def _run_converter(file: Path, target: Path) -> None:
-    """In our process group, so that Ctrl-C ends it too."""
+def _run_converter(file: Path, target: Path, *, progress: Callable[[str], None]) -> None:
+    """The converter prints a JSON object as it goes on, and one plain line when it must give up.
+    It is in our process group, so that Ctrl-C ends it too.
+    """
     command = [sys.executable, "-P", *CONVERTER, str(file), str(target)]
-    done = subprocess.run(
+    reason = ""
+    with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if done.returncode != 0:
-        last = deque(done.stdout.decode(errors="replace").strip().splitlines(), maxlen=1)
-        reason = last[0] if last else f"the converter ended with status {done.returncode}"
+    ) as converter:
+        assert converter.stdout is not None
+        told = ""
+        for raw in converter.stdout:
+            line = raw.decode(errors="replace").strip()
+            if not line.startswith("{"):
+                reason = line or reason
+            elif (said := f"converting {file.name}: {_read_progress(line)}") != told:
+                progress(said)
+                told = said
+    if converter.returncode != 0:
+        reason = reason or f"the converter ended with status {converter.returncode}"
         raise ModelError(f"cannot convert {file}: {reason}", param="model")
+
+
+def _read_progress(line: str) -> str:
+    """`weights 40 %` in steps of ten, so that a log is not flooded."""
+    step = msgspec.json.decode(line, type=_Progress)
+    return f"{step.phase} {step.done * 10 // max(step.total, 1) * 10} %"
+
+
+class _Progress(msgspec.Struct):
+    phase: str
+    done: int
+    total: int
 
 
 @contextlib.contextmanager
