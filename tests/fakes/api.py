@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import json
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,6 +60,14 @@ def chat_body(content: Any = "hi", **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], **fields}
 
 
+@functools.cache
+def _model_dir() -> Path:
+    """Written once a session; removed at its end."""
+    directory = tempfile.mkdtemp(prefix="draftmark-test-")
+    atexit.register(shutil.rmtree, directory)
+    return tokenizer.write_model_dir(Path(directory))
+
+
 @asynccontextmanager
 async def open_api(
     engine: FakeEngine | None = None,
@@ -74,12 +85,12 @@ async def open_api(
         service = Service(
             declared, engine=engine, keys=ApiKeys.read(str(key_file) if keys else None)
         )
-        model = load_model(
-            tokenizer.write_model_dir(Path(name) / "model"),
-            config=declared.config,
-            ready=engine.ready,
-            max_choices=engine.most_in_flight,
-        )
+    model = load_model(
+        _model_dir(),
+        config=declared.config,
+        ready=engine.ready,
+        max_choices=engine.most_in_flight,
+    )
     if ready:
         service.begin(model)
     app = make_app(service)

@@ -7,13 +7,12 @@ It takes steps in a task while there is something to do; `pause` stops it betwee
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from draftmark.core.config import Config
-from draftmark.core.declared import Declared
 from draftmark.core.errors import Overloaded, Unavailable
 from draftmark.core.messages import EngineState, EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
@@ -64,7 +63,6 @@ class FakeEngine:
     fail_after: int | None = None
     refuse: str = ""
     cached_tokens: int = 0
-    config: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
         self.state = EngineState("ready", "", self._record())
@@ -244,16 +242,20 @@ class FakeEngine:
         return clipped
 
     def _record(self) -> dict[str, object]:
-        declared = Declared(config=self.config, sources=load_config({}).sources)
-        resolved = resolve(declared, _model_facts(), _device_facts())
         return {
             "start_id": "fake",
             "vocab_size": VOCAB,
             "max_context": CONTEXT,
             "eos_ids": [EOS],
             "max_running": self.capacity,
-            "resolved": resolved.with_value("kv_pool_tokens", 4096).record(),
+            "resolved": _resolved(),
         }
+
+
+@functools.cache
+def _resolved() -> dict[str, object]:
+    resolved = resolve(load_config({}), _model_facts(), _device_facts())
+    return resolved.with_value("kv_pool_tokens", 4096).record()
 
 
 def fake_logprob(token: int, num_top: int) -> TokenLogprobs:

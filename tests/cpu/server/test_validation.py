@@ -94,13 +94,14 @@ BAD_FIELDS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-@pytest.mark.parametrize(("field", "value"), BAD_FIELDS, ids=lambda value: str(value)[:24])
-async def test_a_bad_field_is_named(api: Api, path: str, field: str, value: Any) -> None:
+async def test_a_bad_field_is_named(api: Api, path: str) -> None:
     body = chat_body() if path == CHAT else {"prompt": "hi"}
-    response = await api.client.post(path, json={**body, field: value})
-    error = _refused(api, response, response.json()["error"]["param"])
-    assert error["param"].split("[")[0].split(".")[0] == field
-    assert field in error["message"]
+    for field, value in BAD_FIELDS:
+        response = await api.client.post(path, json={**body, field: value})
+        assert response.status_code == 400, (field, value)
+        error = _refused(api, response, response.json()["error"]["param"])
+        assert error["param"].split("[")[0].split(".")[0] == field
+        assert field in error["message"]
 
 
 @pytest.mark.parametrize(
