@@ -10,13 +10,14 @@ import argparse
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from draftmark.core.config import Config
 from draftmark.core.errors import ConfigError
 from draftmark.core.foreign_flags import explain
 from draftmark.core.options import AUTO_TEXT, Kind, Option, did_you_mean, options
-from draftmark.core.resolve import Declared, load_config
+from draftmark.core.request import SamplingParams
+from draftmark.core.resolve import Declared, check_built, load_config
 
 ENGINE_SECTIONS = tuple(name for name in get_type_hints(Config) if name != "server")
 ALL_SECTIONS = tuple(get_type_hints(Config))
@@ -138,19 +139,26 @@ _SAMPLING = (
 )
 
 
-def sampling_from(namespace: argparse.Namespace) -> dict[str, int | float]:
-    """The request fields that were given."""
+def sampling_from(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The request fields that were given. Raises `RequestError` for one that is out of range."""
     names = ("max_tokens", *(name for name, _, _ in _SAMPLING))
     values = vars(namespace)
-    return {name: values[name] for name in names if values.get(name) is not None}
+    given = {name: values[name] for name in names if values.get(name) is not None}
+    SamplingParams(**given).validate(vocab_size=0)
+    return given
+
+
+def given_from(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the tree that were given as flags, by name."""
+    values = vars(namespace)
+    return {option.name: values[option.name] for option in options() if option.name in values}
 
 
 def declared_from(namespace: argparse.Namespace) -> Declared:
-    """The declared configuration of parsed arguments. Raises `ConfigError`."""
-    given = {
-        option.name: vars(namespace)[option.name]
-        for option in options()
-        if option.name in vars(namespace)
-    }
+    """The declared configuration of parsed arguments. Raises `ConfigError`, also for what is not
+    built yet: before any process starts.
+    """
     file = vars(namespace).get("config")
-    return load_config(given, None if file is None else Path(file))
+    declared = load_config(given_from(namespace), None if file is None else Path(file))
+    check_built(declared.config)
+    return declared

@@ -38,11 +38,11 @@ def _with_server(given: argparse.Namespace) -> int:
 
     if "model" in given:
         raise ConfigError("--url names a server, which has its own model: leave MODEL out")
-    talker = RemoteTalker(
-        given.url, sampling=sampling_from(given), api_key=_read_key(given.api_key_file)
-    )
+    sampling = sampling_from(given)
+    limit = sampling.pop("max_tokens")
+    talker = RemoteTalker(given.url, sampling=sampling, api_key=_read_key(given.api_key_file))
     try:
-        return Conversation(talker, system=given.system).run()
+        return Conversation(talker, system=given.system, max_tokens=limit).run()
     finally:
         talker.close()
 
@@ -51,13 +51,20 @@ def _read_key(file: str | None) -> str | None:
     if file is None:
         return None
     try:
-        lines = Path(file).read_text(encoding="utf-8").split()
+        lines = Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--api-key-file {file}: cannot be read ({error})") from error
-    if not lines:
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys:
         raise ConfigError(f"--api-key-file {file}: holds no key")
-    return lines[0]
+    return keys[0]
 
 
 def _with_model(given: argparse.Namespace) -> int:
-    raise ConfigError("--url names the server to chat with")
+    from draftmark.cli.local import LocalTalker, open_engine
+
+    sampling = sampling_from(given)
+    limit = sampling.pop("max_tokens")
+    with open_engine(given) as engine:
+        talker = LocalTalker(engine, sampling=sampling)
+        return Conversation(talker, system=given.system, max_tokens=limit).run()

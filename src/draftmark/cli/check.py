@@ -132,7 +132,7 @@ def render(report: dict[str, Any], found: Inspection) -> str:
 
 
 def _render_request(entry: dict[str, int], found: Inspection) -> str:
-    size = f"{entry['bytes'] / 2**20:.1f} MiB each"
+    size = f"{entry['bytes'] / 2**20:.2f} MiB each"
     if entry["length"] > found.resolved.max_context:
         reason = f"above the context of {found.resolved.max_context}"
     elif entry["fit"] < entry["fit_in_pool"]:

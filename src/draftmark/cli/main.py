@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from draftmark.core.errors import ConfigError, DraftmarkError, NotBuilt, RequestError
-from draftmark.core.options import did_you_mean
 
 # Each is the function `run` of draftmark.cli.<name>.
 COMMANDS = {
@@ -66,6 +65,8 @@ def _dispatch(arguments: list[str]) -> int:
     if command in PLANNED:
         raise NotBuilt(f"draftmark {command} is not built yet", param=command)
     if command not in COMMANDS:
+        from draftmark.core.options import did_you_mean
+
         kind = "flag before the command" if command.startswith("-") else "command"
         raise ConfigError(f"unknown {kind} {command}{did_you_mean(command, COMMANDS)}")
     run: Callable[[list[str]], int] = importlib.import_module(f"draftmark.cli.{command}").run

@@ -9,7 +9,13 @@ from typing import Any
 import httpx
 
 from draftmark.cli.talk import Message, Piece
-from draftmark.core.errors import ConfigError, DraftmarkError, EngineFailure, Unavailable
+from draftmark.core.errors import (
+    ConfigError,
+    ContextOverflow,
+    DraftmarkError,
+    EngineFailure,
+    Unavailable,
+)
 
 _CONNECT_S = 5.0
 
@@ -40,7 +46,9 @@ class RemoteTalker:
     def name(self) -> str:
         return f"{self._model} at {self._url}"
 
-    def answer(self, messages: list[Message]) -> Generator[Piece, None, None]:
+    def answer(
+        self, messages: list[Message], *, max_tokens: int | None
+    ) -> Generator[Piece, None, None]:
         body = {
             "model": self._model,
             "messages": messages,
@@ -48,6 +56,8 @@ class RemoteTalker:
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             **self._sampling,
         }
+        if max_tokens is not None:
+            body["max_tokens"] = max_tokens
         try:
             with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
                 if response.status_code != 200:
@@ -101,10 +111,12 @@ def _piece(event: dict[str, Any]) -> Piece:
 def _refusal(response: httpx.Response) -> DraftmarkError:
     """The server's own words where it gave any."""
     try:
-        message = str(response.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        message = f"the server answered {response.status_code}"
-    return Unavailable(message)
+        error = response.json()["error"]
+        message, code, param = str(error["message"]), error.get("code"), error.get("param")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return Unavailable(f"the server answered {response.status_code}")
+    kind = ContextOverflow if code == ContextOverflow.code else Unavailable
+    return kind(message, param=param)
 
 
 def _lost(url: str, error: Exception) -> Unavailable:

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
-from draftmark.core.errors import DraftmarkError
+from draftmark.core.errors import ContextOverflow, DraftmarkError
 
 Message = dict[str, str]
 
@@ -34,12 +34,18 @@ class Piece:
 
 
 class Talker(Protocol):
-    """Where answers come from. Closing the generator early aborts the request."""
+    """Where answers come from. Closing the generator early aborts the request.
+
+    Raises `ContextOverflow` naming `max_tokens` when the context has less left than that; None is
+    all that is left.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def answer(self, messages: list[Message]) -> Generator[Piece, None, None]: ...
+    def answer(
+        self, messages: list[Message], *, max_tokens: int | None
+    ) -> Generator[Piece, None, None]: ...
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class Conversation:
 
     talker: Talker
     system: str = ""
+    max_tokens: int | None = None
     source: TextIO = field(default_factory=lambda: sys.stdin)
     sink: TextIO = field(default_factory=lambda: sys.stdout)
     notes: TextIO = field(default_factory=lambda: sys.stderr)
@@ -162,7 +169,8 @@ class Conversation:
             self.has_failed = True
             self.sink.write("\n" if answer.text else "")
             self.sink.flush()
-            self._note(f"error: {error.message}")
+            hint = "; /reset forgets what was said" if isinstance(error, ContextOverflow) else ""
+            self._note(f"error: {error.message}{hint}")
             return
         self.sink.write("\n")
         self.sink.flush()
@@ -171,11 +179,20 @@ class Conversation:
         self._note(f"[{answer.describe()}]")
 
     def _stream(self, answer: _Answer, messages: list[Message]) -> None:
-        with contextlib.closing(self.talker.answer(messages)) as pieces:
+        with contextlib.closing(self._pieces(messages)) as pieces:
             for piece in pieces:
                 answer.take(piece, now=time.perf_counter())
                 self.sink.write(_shown(piece.text))
                 self.sink.flush()
+
+    def _pieces(self, messages: list[Message]) -> Generator[Piece, None, None]:
+        """An answer of at most `max_tokens` tokens, or of what the context has left."""
+        try:
+            yield from self.talker.answer(messages, max_tokens=self.max_tokens)
+        except ContextOverflow as error:
+            if error.param != "max_tokens":
+                raise
+            yield from self.talker.answer(messages, max_tokens=None)
 
     def _note(self, text: str) -> None:
         is_dim = self.notes.isatty()

@@ -66,8 +66,8 @@ def read_tree(tree: Mapping[str, object], *, where: str = "") -> dict[str, objec
 
 def write_tree(config: Config) -> dict[str, dict[str, object]]:
     """The tree as nested plain values (lists for tuples, None for auto)."""
-    built: dict[str, dict[str, object]] = msgspec.to_builtins(config)
-    return built
+    tree: dict[str, dict[str, object]] = msgspec.json.decode(msgspec.json.encode(config))
+    return tree
 
 
 def write_yaml(config: Config, *, comments: Mapping[str, str], header: Iterable[str] = ()) -> str:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Generator
 
 from draftmark.cli.talk import Conversation, Message, Piece
+from draftmark.core.errors import ContextOverflow
 
 
 class Scripted:
@@ -18,8 +19,13 @@ class Scripted:
         self.interrupt = interrupt
         self.asked: list[list[Message]] = []
         self.closed = 0
+        self.room = 100
 
-    def answer(self, messages: list[Message]) -> Generator[Piece, None, None]:
+    def answer(
+        self, messages: list[Message], *, max_tokens: int | None
+    ) -> Generator[Piece, None, None]:
+        if max_tokens is not None and max_tokens > self.room:
+            raise ContextOverflow("too much", param="max_tokens")
         self.asked.append(messages)
         try:
             yield from self.pieces
@@ -58,3 +64,13 @@ def test_an_empty_answer_leaves_no_trace() -> None:
     talker = Scripted([Piece(finish="stop")])
     talk(talker, "one\n\n  \ntwo\n")
     assert [m["content"] for m in talker.asked[1]] == ["two"]
+
+
+def test_near_the_end_of_the_context_the_limit_is_what_is_left() -> None:
+    talker = Scripted([Piece(text="x", num_tokens=1, finish="length")])
+    sink, notes = io.StringIO(), io.StringIO()
+    conversation = Conversation(
+        talker, max_tokens=101, source=io.StringIO("hi\n"), sink=sink, notes=notes
+    )
+    assert conversation.run() == 0
+    assert sink.getvalue() == "x\n"
