@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from .chromium import Chromium
-from .fake_server import FakeServer
+from tests.browser.chromium import Chromium
+from tests.browser.fake_server import FakeServer
 
 
 @pytest.fixture(scope="session")

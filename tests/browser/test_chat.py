@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from .chromium import ENTER, ESCAPE, SHIFT, Chromium
-from .fake_server import MODEL, Answer, FakeServer, refusal
+from tests.browser.chromium import ENTER, ESCAPE, SHIFT, Chromium
+from tests.browser.fake_server import MODEL, Answer, FakeServer, Reply, refusal
 
 pytestmark = pytest.mark.browser
 
@@ -264,16 +264,17 @@ def test_a_character_and_an_event_split_over_chunks(page: Chromium, server: Fake
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (refusal(429, "The queue is full.", Retry_After="7"),
-         ["server is busy", "queue is full", "wait 7 s"]),
-        (refusal(503, "Loading weights."), ["server is not ready", "Loading weights."]),
-        (refusal(400, "max_tokens is too large."), ["HTTP 400", "max_tokens is too large."]),
-        (Answer().say("Half").fail("It died."), ["server failed", "It died.", "incomplete"]),
+        (refusal(429, "queue is full", Retry_After="7"), ["Too busy: queue is full. Wait 7 s."]),
+        (refusal(503, "Loading weights."), ["Not ready: Loading weights."]),
+        (refusal(400, "no such field"), ["Refused (HTTP 400): no such field."]),
+        (refusal(500, "internal error"), ["The server failed (HTTP 500): internal error."]),
+        (Reply(502, {"error": {}}), ["The server failed (HTTP 502)."]),
+        (Answer().say("Half").fail("It died."), ["The server failed: It died.", "incomplete"]),
         (Answer().break_off(), ["connection", "broke"]),
         (Answer().say("Half").cut(), ["ended before the answer was complete", "incomplete"]),
         (Answer().raw(b"data: {]\n\n"), ["could not read the answer"]),
     ],
-    ids=["429", "503", "400", "error-event", "broken", "cut", "not-json"],
+    ids=["429", "503", "400", "500", "502", "error-event", "broken", "cut", "not-json"],
 )  # fmt: skip
 def test_errors_are_said_in_place(
     page: Chromium, server: FakeServer, reply: object, words: list[str]
@@ -328,7 +329,7 @@ def test_server_gone(page: Chromium, server: FakeServer) -> None:
     ask(page, "And now?")
     page.wait(f"{PROBLEM}.includes('The server cannot be reached.')")
     page.js(READ_NOW)
-    page.wait("document.querySelector('#trouble').innerText.startsWith('No figures: ')")
+    page.wait("document.querySelector('#trouble').innerText.startsWith('No figures. ')")
     assert page.text(".answer .text") == "Yes."
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .chromium import Chromium
-from .fake_server import FakeServer, metrics_text, refusal
-from .test_chat import READ_NOW, TEXT, ask, exchange, wait_end
+from tests.browser.chromium import Chromium
+from tests.browser.fake_server import FakeServer, metrics_text, refusal
+from tests.browser.test_chat import READ_NOW, TEXT, ask, exchange, wait_end
 
 NONE = "\N{EN DASH}"  # shown for a figure that is not known
 
@@ -81,7 +81,7 @@ def test_figures_fail_and_come_back_while_the_chat_goes_on(
     page.wait("document.querySelector('#figure-running').innerText === '2'")
     server.instead["/metrics"] = refusal(500, "Broken.")
     page.js(READ_NOW)
-    page.wait("document.querySelector('#trouble').innerText.startsWith('No figures: ')")
+    page.wait("document.querySelector('#trouble').innerText.startsWith('No figures. ')")
     assert "Broken." in page.text("#trouble")
     assert page.text("#figure-running") == "2"  # the last one known, shown dimmed
     exchange(page, server, "Hello?", "Yes.")
