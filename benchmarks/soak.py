@@ -109,7 +109,7 @@ class Soak:
         if rng.random() < 0.5:
             prompt = rng.choice(self._prefixes) + prompt
         sampling = SamplingParams(
-            max_tokens=rng.randrange(1, rng.choice((8, 64, 160))),
+            max_tokens=rng.randrange(1, rng.choice((16, 64, 360))),
             temperature=rng.choice((0.0, 0.8)),
             ignore_eos=True,
         )
@@ -148,7 +148,7 @@ async def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--pool-tokens", type=int, default=2048, help="small: preemptions happen")
+    parser.add_argument("--pool-tokens", type=int, default=1536, help="small: preemptions happen")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     flags = {"kv_pool_tokens": arguments.pool_tokens, "max_running": 48, "seed": arguments.seed}

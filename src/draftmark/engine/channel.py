@@ -74,14 +74,8 @@ class Channel(Generic[Received]):
         socket.connect(address)
         return cls(socket, decode=decode)
 
-    def encode(self, message: Any) -> bytes:
-        return self._encoder.encode(message)
-
     def send(self, message: Any) -> None:
         self.socket.send(self._encoder.encode(message))
-
-    def send_encoded(self, data: bytes) -> None:
-        self.socket.send(data)
 
     def receive(self) -> Received | None:
         """The next message, or None at once when there is none. A bad message raises."""

@@ -222,18 +222,21 @@ class EngineClient:
             self._process = EngineProcess(
                 on_message=self._take, on_gone=self._see_end, on_fault=self._fail
             )
+            self._process.send(
+                EngineInit(
+                    model_dir=str(self._source.directory),
+                    model_rule=self._source.rule,
+                    declared=self.declared,
+                    worker=list(self._worker),
+                    start_id=self.start_id,
+                )
+            )
         except DraftmarkError as error:
             self._fail(error.message, error=error)
-            return
-        self._process.send(
-            EngineInit(
-                model_dir=str(self._source.directory),
-                model_rule=self._source.rule,
-                declared=self.declared,
-                worker=list(self._worker),
-                start_id=self.start_id,
-            )
-        )
+        except Exception as error:
+            # Process edge: nobody awaits this task, and whoever waits for ready must hear of it.
+            logger.exception("cannot start the engine")
+            self._fail(f"cannot start the engine: {error}")
 
     @property
     def _model(self) -> str:

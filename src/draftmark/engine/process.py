@@ -53,10 +53,7 @@ class EngineMain:
 
     def run(self) -> None:
         try:
-            engine = self._start()
-            gc.collect()
-            gc.freeze()
-            engine.run()
+            self._start().run()
         except Exception as error:
             # Process edge: the reason goes to the client, which ends every request with it.
             self.status = 1
@@ -69,7 +66,7 @@ class EngineMain:
             self._worker.stop()
         self._addresses.remove()
         self._client.close(flush_s=_FLUSH_S)
-        self._context.term()
+        self._context.destroy(linger=0)
 
     def _start(self) -> Engine:
         self._client.socket.poll()
@@ -96,6 +93,8 @@ class EngineMain:
         self._addresses.remove()  # both sides are connected: names are of no more use
         logger.info("memory budget\n%s", started.budget.explain())
         engine = make_engine(started, worker=self._worker, client=self._client)
+        gc.collect()
+        gc.freeze()  # what a start made stays: later collections need not look at it
         record = {**started.record, "engine_pid": os.getpid(), **pids}
         self._client.send(EngineState("ready", ready=record))
         self._is_serving = True
@@ -119,7 +118,9 @@ def main() -> None:
     arguments = parser.parse_args()
     log_as_child()
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the API process's to act on
+    # The API process decides when to end: a service manager signals every process of a group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     process = EngineMain(address=arguments.address, parent_fd=arguments.parent_fd)
     process.run()
     sys.exit(process.status)

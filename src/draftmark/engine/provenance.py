@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+# The engine says nothing while it asks git, and silence is taken for a failure after seconds.
+_GIT_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """`commit` is a git commit, or `draftmark X.Y.Z` outside a checkout. `dirty_diff_sha` is the
-    SHA-256 of the difference to it (new files by name), empty when there is none.
+    SHA-256 of the difference to it (new files by name), empty when there is none and `unknown`
+    when git does not say.
     """
 
     commit: str
@@ -27,8 +31,9 @@ def find_provenance() -> Provenance:
         return Provenance(f"draftmark {metadata.version('draftmark')}")
     changed = _git(package, "diff", "HEAD", "--", ".")
     new = _git(package, "ls-files", "--others", "--exclude-standard", "--", ".")
-    difference = (changed or b"") + (new or b"")
-    sha = hashlib.sha256(difference).hexdigest() if difference else ""
+    if changed is None or new is None:
+        return Provenance(commit.decode().strip(), "unknown")
+    sha = hashlib.sha256(changed + new).hexdigest() if changed + new else ""
     return Provenance(commit.decode().strip(), sha)
 
 
@@ -40,7 +45,7 @@ def _git(directory: Path, *arguments: str) -> bytes | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=10,
+            timeout=_GIT_S,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -45,12 +45,16 @@ class EngineProcess:
         self._farewell: asyncio.Task[None] | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._addresses = Addresses.create()
-        self._channel = Channel.bind(
-            self._context, address=self._addresses.engine, decode=decode_from_engine
-        )
-        self.child: Child = start_child(
-            "engine", arguments=[*ENGINE_MODULE, "--address", self._addresses.engine]
-        )
+        address = self._addresses.engine
+        try:
+            self._channel = Channel.bind(self._context, address=address, decode=decode_from_engine)
+            self.child: Child = start_child(
+                "engine", arguments=[*ENGINE_MODULE, "--address", address]
+            )
+        except BaseException:
+            self._context.destroy(linger=0)
+            self._addresses.remove()
+            raise
         self._loop.add_reader(self._channel.fd, self._read)
         self._loop.add_reader(self.child.life, self._see_death)
 

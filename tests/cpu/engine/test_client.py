@@ -8,7 +8,7 @@ import json
 import pytest
 
 from draftmark.core.declared import resolved_from_record
-from draftmark.core.errors import Overloaded, Unavailable
+from draftmark.core.errors import EngineFailure, Overloaded, Unavailable
 from tests.cpu.engine.conftest import (
     ABORT,
     ERROR,
@@ -171,3 +171,24 @@ async def test_two_engines_at_once(harness: Harness) -> None:
     for client in (first, second):
         [stream] = submit(client, [[1]], max_tokens=2)
         assert (await read(stream))[1].finish is LENGTH
+
+
+async def test_stacks_of_all_processes_go_to_one_log(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await harness.start()
+    client.dump_stacks()
+    await until(lambda: "worker_process.py" in caplog.text and "engine/process.py" in caplog.text)
+    [stream] = submit(client, [[1]], max_tokens=2)
+    assert (await read(stream))[1].finish is LENGTH
+
+
+async def test_an_engine_that_cannot_be_started_says_why(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("draftmark.engine.supervisor.start_child", refuse)
+    with pytest.raises(EngineFailure, match="cannot start the engine: no more processes"):
+        await harness.start()
