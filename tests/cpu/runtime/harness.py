@@ -222,8 +222,11 @@ def make_request(
     )
 
 
-def random_request(request_id: int, rng: random.Random, *, prefixes: list[list[int]]) -> Request:
-    """Any parameters, a prompt of 1 to 60 tokens that may begin like others."""
+def random_request(
+    request_id: int, rng: random.Random, *, prefixes: list[list[int]], is_hungry: bool = False
+) -> Request:
+    """Any parameters, a prompt of 1 to 63 tokens that may begin like others. A hungry one outgrows
+    the pages it began with."""
     prompt = list(rng.choice(prefixes)) if rng.random() < 0.6 else []
     prompt += [rng.randrange(VOCAB) for _ in range(rng.choice([1, 2, 5, 15, 16, 17, 30]))]
     sampling: dict[str, object] = {}
@@ -238,7 +241,7 @@ def random_request(request_id: int, rng: random.Random, *, prefixes: list[list[i
         }
     if rng.random() < 0.3:
         sampling["logit_bias"] = {rng.randrange(VOCAB): rng.uniform(-8, 8) for _ in range(3)}
-    max_tokens = rng.choice([1, 2, 9, 20, 33])
+    max_tokens = rng.choice([45, 60] if is_hungry else [1, 2, 9, 20, 45])
     if rng.random() < 0.3:
         sampling["min_tokens"] = rng.randrange(max_tokens + 1)
     return make_request(
