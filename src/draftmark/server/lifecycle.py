@@ -18,7 +18,7 @@ import importlib.util
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -39,11 +39,12 @@ _BACKLOG = 2048
 # What answers get to reach their clients once the engine is gone.
 _LAST_BYTES_S = 2
 
-Announce = Callable[[str, ServedModel], None]
+# Called with the URL, the model and the ready record.
+Announce = Callable[[str, ServedModel, Mapping[str, object]], None]
 
 
 def run_server(declared: Declared, *, announce: Announce, **options: Any) -> int:
-    """Serve until told to end; the exit status. `announce(url, model)` is called when ready.
+    """Serve until told to end; the exit status. `announce` is called when ready.
 
     `options` go to `EngineClient.launch`. Raises `ConfigError` or `ModelError` for what is wrong
     before serving.
@@ -124,7 +125,7 @@ async def _serve(
     try:
         async with _Signals() as signals:
             if await signals.unless(_load(engine, service, declared)):
-                announce(url_of(listener), service.model)
+                announce(url_of(listener), service.model, engine.ready)
                 return await _until_end(engine, signals, declared.config.server.drain_seconds)
             logger.info("told to end while loading")
             return 0
