@@ -23,10 +23,10 @@ from draftmark.core.request import FinishReason, Request, SamplingParams
 from draftmark.engine.client import EngineClient
 from draftmark.engine.requests import ModelLimits, RequestMaker
 from tests.fakes.worker import expected
+from tests.fakes.worker_process import VOCAB_SIZE
 
 ABORT_SHARE = 0.25
 FINISH_SHARE = 0.1
-FAKE_VOCAB = 264
 
 
 class Soak:
@@ -97,7 +97,7 @@ class Soak:
             self.problems.append(f"request {request.id} was aborted by nobody")
         if self.is_fake:
             truth = expected(
-                request, max_context=self._limits.max_context, vocab_size=FAKE_VOCAB
+                request, max_context=self._limits.max_context, vocab_size=VOCAB_SIZE
             ).tokens
             if tokens != truth[: len(tokens)]:
                 self.problems.append(f"request {request.id} has wrong tokens")

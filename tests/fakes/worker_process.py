@@ -45,6 +45,7 @@ from tests.fakes.worker import FakeWorker  # noqa: E402
 logger = logging.getLogger("fake_worker")
 
 MIB = 1 << 20
+VOCAB_SIZE = 264  # of the tokenizer in tests.fakes.tokenizer
 
 
 def command(**faults: object) -> list[str]:
@@ -59,7 +60,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", required=True)
     parser.add_argument("--parent-fd", type=int, required=True)
-    parser.add_argument("--vocab-size", type=int, default=264)
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
     parser.add_argument("--max-context", type=int, default=512)
     parser.add_argument("--free-mib", type=int, default=64)
     parser.add_argument("--eos-id", type=int, action="append", default=[])

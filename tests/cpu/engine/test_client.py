@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 
 import pytest
 
 from draftmark.core.declared import resolved_from_record
 from draftmark.core.errors import EngineFailure, Overloaded, Unavailable
+from draftmark.core.request import SamplingParams
+from draftmark.engine.requests import ModelLimits, RequestMaker
 from tests.cpu.engine.conftest import (
     ABORT,
     ERROR,
@@ -20,6 +23,8 @@ from tests.cpu.engine.conftest import (
     submit,
     until,
 )
+from tests.fakes.worker import expected
+from tests.fakes.worker_process import VOCAB_SIZE
 
 
 async def test_a_start_tells_its_phases_and_ends_with_a_record(
@@ -192,3 +197,38 @@ async def test_an_engine_that_cannot_be_started_says_why(
     monkeypatch.setattr("draftmark.engine.supervisor.start_child", refuse)
     with pytest.raises(EngineFailure, match="cannot start the engine: no more processes"):
         await harness.start()
+
+
+async def test_a_crowd_loses_nothing(harness: Harness) -> None:
+    """Aborts and ends by the host at random, in a pool so small that sequences are preempted."""
+    client = await harness.start(kv_pool_tokens=384, max_context=256)
+    maker = RequestMaker(ModelLimits.from_ready(client.ready), seed=1)
+    rng = random.Random(2)
+
+    async def one(gate: asyncio.Semaphore) -> str:
+        sampling = SamplingParams(max_tokens=rng.randrange(1, 120))
+        [request_id] = client.new_ids(1)
+        request = maker.make(request_id, [rng.randrange(9)] * rng.randrange(1, 40), sampling)
+        leave_after = rng.choice((None, None, 0, rng.randrange(1, 60)))
+        async with gate:
+            [stream] = client.submit([request])
+            tokens: list[int] = []
+            ends: list[str] = []
+            async for output in stream:
+                tokens += output.token_ids
+                ends += [output.finish.value] if output.finish is not None else []
+                if leave_after is not None and len(tokens) >= leave_after:
+                    client.abort([request_id])
+        truth = expected(request, max_context=256, vocab_size=VOCAB_SIZE)
+        assert tokens == truth.tokens[: len(tokens)]
+        assert len(ends) == 1
+        assert ends == ["abort"] or tokens == truth.tokens
+        return ends[0]
+
+    gate = asyncio.Semaphore(24)
+    ends = await asyncio.gather(*(one(gate) for _ in range(120)))
+    assert set(ends) == {"abort", "length"}
+    await until(lambda: client.stats.slots_free == client.stats.slots_total)
+    assert client.stats.preemptions > 0
+    await client.reset_cache()
+    await until(lambda: client.stats.pages_free == client.stats.pages_total)

@@ -11,6 +11,7 @@ from draftmark.core.recording import open_recording
 from draftmark.core.step import StepPlan, StepResult
 from tests.cpu.engine.conftest import Harness, read, submit
 from tests.fakes.worker import FakeWorker
+from tests.fakes.worker_process import VOCAB_SIZE
 
 
 async def test_a_recording_gives_the_same_results_again(harness: Harness, tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ async def test_a_recording_gives_the_same_results_again(harness: Harness, tmp_pa
         num_pages=pools.num_pages,
         num_slots=pools.num_slots,
         max_context=pools.max_context,
-        vocab_size=264,
+        vocab_size=VOCAB_SIZE,
     )
     again: list[StepResult] = []
     emitted: list[int] = []
