@@ -290,9 +290,13 @@ class Expected:
 
 
 def expected(
-    request: Request, *, max_context: int = 1 << 14, vocab_size: int = VOCAB_SIZE
+    request: Request,
+    *,
+    max_context: int = 1 << 14,
+    vocab_size: int = VOCAB_SIZE,
+    most: int | None = None,
 ) -> Expected:
-    """What the request gives when it runs alone and nothing goes wrong."""
+    """What the request gives when it runs alone and nothing goes wrong; at most `most` tokens."""
     sampling = request.sampling
     prompt = request.prompt_ids
     row = RowSampling(
@@ -308,6 +312,8 @@ def expected(
     )
     assert sampling.max_tokens is not None
     end = min(len(prompt) + sampling.max_tokens, max_context)
+    if most is not None:
+        end = min(end, len(prompt) + most)
     tokens = list(prompt)
     logprobs: list[TokenLogprobs] = []
     finish = FinishReason.LENGTH

@@ -106,6 +106,7 @@ class Roster:
 
     def add(self, sequence: Sequence) -> None:
         """A new request's sequence."""
+        assert sequence.id not in self.live, f"request {sequence.id} is live already"
         self.live[sequence.id] = sequence
         insort(self.waiting, sequence, key=by_order)
 

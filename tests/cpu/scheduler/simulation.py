@@ -180,14 +180,19 @@ class Simulation:
         if answer.end.error_status == 400:
             assert finish is FinishReason.ERROR and not answer.tokens
             return
-        alone = expected(request, max_context=self.limits.max_context)
         given = self.tokens(request_id)
+        is_cut = finish in (FinishReason.ABORT, FinishReason.ERROR)
+        alone = expected(
+            request,
+            max_context=self.limits.max_context,
+            most=len(given) if is_cut else None,
+        )
         assert given == alone.tokens[: len(given)], f"request {request_id} gave other tokens"
         if alone.logprobs is not None:
             assert answer.logprobs[: len(given)] == alone.logprobs[: len(given)]
         if answer.cached_tokens >= 0:
             assert answer.prompt_logprobs == alone.prompt_logprobs
-        if finish in (FinishReason.ABORT, FinishReason.ERROR):
+        if is_cut:
             return
         if answer.end_at is not None and answer.end_at < len(alone.tokens):
             assert len(given) == answer.end_at

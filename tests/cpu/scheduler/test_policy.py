@@ -1,0 +1,143 @@
+"""Decisions as functions: estimates, the prompt budget of a step, who shares it, who yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftmark.core.start import CostPoint
+from draftmark.scheduler.policy import CostTable, Limits, Share, prefill_budget, victim
+
+LIMITS = Limits(max_context=4096, max_running=8, prefill_tokens=512)
+# 2 ms a decode row at no context and 1 ms more a 1,000 tokens of it; 1 ms a prefill token.
+TABLE = CostTable(
+    [
+        CostPoint(rows, 0, context, rows * (2 + context / 1000))
+        for rows in (1, 4, 16)
+        for context in (0, 2000)
+    ]
+    + [CostPoint(0, tokens, 0, float(tokens)) for tokens in (16, 64, 256)]
+)
+
+
+@pytest.mark.parametrize(
+    ("verify", "prefill", "ms"),
+    [
+        ((0, 0), (0, 0), 0.0),
+        ((1, 0), (0, 0), 2.0),
+        ((2, 1000), (0, 0), 6.0),
+        ((8, 500), (0, 0), 20.0),
+        ((32, 0), (0, 0), 64.0),
+        ((1, 4000), (0, 0), 6.0),
+        ((0, 0), (4, 0), 16.0),  # less than the least measured costs as much
+        ((0, 0), (40, 0), 40.0),
+        ((0, 0), (512, 900), 512.0),
+        ((1, 0), (64, 0), 66.0),
+    ],
+)
+def test_estimates(verify: tuple[int, int], prefill: tuple[int, int], ms: float) -> None:
+    assert TABLE.ms(verify=verify, prefill=prefill) == pytest.approx(ms)
+
+
+def test_one_point_is_scaled() -> None:
+    table = CostTable([CostPoint(0, 100, 0, 50.0)])
+    assert table.ms(verify=(3, 0), prefill=(400, 0)) == pytest.approx(200.0)
+    assert not table.is_empty
+    assert CostTable([]).is_empty
+
+
+@pytest.mark.parametrize(
+    ("turn_ms", "rows", "tokens"),
+    [
+        (None, 4, 512),
+        (50.0, 0, 512),
+        (50.0, 4, 42),
+        (108.0, 4, 100),
+        (9.0, 4, 16),  # nothing fits: still a page, or the prompt would never advance
+        (10_000.0, 4, 512),
+    ],
+)
+def test_the_turn_limits_prefill_only_beside_decoding(
+    turn_ms: float | None, rows: int, tokens: int
+) -> None:
+    limits = Limits(max_context=4096, max_running=8, prefill_tokens=512, max_turn_ms=turn_ms)
+    assert prefill_budget(limits, TABLE, verify=(rows, 0), prefill_context=0) == tokens
+
+
+def test_without_a_cost_table_the_turn_cannot_be_kept() -> None:
+    limits = Limits(max_context=4096, max_running=8, prefill_tokens=512, max_turn_ms=1.0)
+    assert prefill_budget(limits, CostTable([]), verify=(4, 0), prefill_context=0) == 512
+
+
+def test_a_budget_below_a_page_is_kept() -> None:
+    limits = Limits(max_context=4096, max_running=8, prefill_tokens=5, max_turn_ms=1.0)
+    assert prefill_budget(limits, TABLE, verify=(4, 0), prefill_context=0) == 5
+
+
+def shared(budget: int, *prompts: tuple[int, int]) -> list[int]:
+    """What each of (priority, remaining) gets, in order."""
+    share, takes = Share(budget), []
+    for priority, remaining in prompts:
+        tokens = 0 if share.is_spent else share.offer(priority=priority, remaining=remaining)
+        if tokens:
+            share.accept(priority=priority, remaining=remaining, tokens=tokens)
+        takes.append(tokens)
+    if takes:
+        takes[0] = share.first_tokens
+    return takes
+
+
+@pytest.mark.parametrize(
+    ("prompts", "takes"),
+    [
+        ([(0, 30)], [30]),
+        ([(0, 300)], [100]),
+        ([(0, 30), (0, 30), (0, 60)], [30, 30, 40]),
+        ([(0, 1000), (0, 1000)], [100, 0]),  # no use in slowing both
+        ([(0, 1000), (0, 20)], [80, 20]),
+        ([(0, 1000), (0, 900)], [75, 25]),
+        ([(0, 1000), (0, 20), (0, 20)], [75, 20, 5]),
+        ([(0, 1000), (0, 1000), (0, 9)], [91, 0, 9]),
+        ([(-1, 1000), (0, 20)], [100, 0]),  # a lower priority does not take from a higher
+        ([(-1, 90), (0, 20)], [90, 10]),
+    ],
+)
+def test_sharing(prompts: list[tuple[int, int]], takes: list[int]) -> None:
+    assert shared(100, *prompts) == takes
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(1, 600)), min_size=1, max_size=8),
+)
+def test_sharing_spends_the_budget_and_the_first_gets_most(
+    budget: int, prompts: list[tuple[int, int]]
+) -> None:
+    takes = shared(budget, *prompts)
+    remaining = [left for _, left in prompts]
+    assert all(0 <= take <= left for take, left in zip(takes, remaining, strict=True))
+    assert sum(takes) <= budget
+    assert takes[0] >= min(remaining[0], budget - budget // 4)
+    assert sum(takes) == min(budget, sum(remaining)) or takes[0] == remaining[0] < budget
+
+
+@dataclass
+class Ordered:
+    order: tuple[int, int]
+
+
+def test_the_victim_is_the_lowest_priority_then_the_latest() -> None:
+    old, late, low = Ordered((0, 1)), Ordered((0, 9)), Ordered((1, 2))
+    assert victim([], [old, late]) is late
+    assert victim([low], [old, late]) is low
+    assert victim([late], [old]) is late
+    assert victim([], [old]) is old
+
+
+@pytest.mark.parametrize("wrong", [{"max_running": 0}, {"max_in_flight": 0}, {"num_cohorts": 2}])
+def test_limits_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"at least 1|not built"):
+        Limits(**{"max_context": 10, "max_running": 1, "prefill_tokens": 1, **wrong})
