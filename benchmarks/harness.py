@@ -37,7 +37,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # not on Linux
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()

@@ -65,7 +65,7 @@ class AsyncEngine:
         client = await EngineClient.start(self.declared, **self._options)
         try:
             self._serving = _Serving(client)
-        except BaseException:
+        except BaseException:  # cancellation too: leave nothing running
             await client.close()
             raise
         return self

@@ -66,7 +66,7 @@ class Addresses:
 
     def remove(self) -> None:
         """Remove the directory; does nothing when it is gone. Connected sockets live on."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # removed by the other side
             shutil.rmtree(self.directory)
 
 
@@ -98,7 +98,7 @@ class Child:
         """The exit status, or None when the process still runs after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # the answer None says it
             return None
 
     def ask_for_stacks(self) -> None:
@@ -171,7 +171,7 @@ def end_now(pids: Sequence[int], *, addresses: Addresses) -> Callable[[], None]:
 
     def cleanup() -> None:
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it was first
                 os.kill(pid, signal.SIGKILL)
         addresses.remove()
 

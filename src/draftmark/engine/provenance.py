@@ -47,6 +47,6 @@ def _git(directory: Path, *arguments: str) -> bytes | None:
             stderr=subprocess.DEVNULL,
             timeout=_GIT_S,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):  # no git, or no answer: None says so
         return None
     return done.stdout if done.returncode == 0 else None

@@ -51,7 +51,7 @@ class EngineProcess:
             self.child: Child = start_child(
                 "engine", arguments=[*ENGINE_MODULE, "--address", address]
             )
-        except BaseException:
+        except BaseException:  # interrupts too: leave no socket
             self._context.destroy(linger=0)
             self._addresses.remove()
             raise
@@ -67,7 +67,7 @@ class EngineProcess:
     def remember_workers(self, pids: Sequence[int]) -> None:
         """Know the workers by pid and start time, so that no stranger is ever killed."""
         for pid in pids:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):  # already dead
                 self._workers.append(psutil.Process(pid))
 
     async def wait_exit(self, timeout_s: float) -> int | None:
@@ -91,7 +91,7 @@ class EngineProcess:
     def _end_blocking(self) -> None:
         self.child.kill()
         for worker in _await_end(self._workers, timeout_s=_WORKER_GRACE_S):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was first
                 worker.kill()
         _await_end(self._workers, timeout_s=_WORKER_GRACE_S)
         self._channel.close()
@@ -141,5 +141,5 @@ def _await_end(processes: list[psutil.Process], *, timeout_s: float) -> list[psu
 def _runs(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # which is the answer
         return False

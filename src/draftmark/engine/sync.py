@@ -42,7 +42,7 @@ class Engine:
         self._thread = _LoopThread()
         try:
             self._thread.run(self._engine.start())
-        except BaseException:
+        except BaseException:  # Ctrl-C too: leave no thread
             self._thread.end()
             raise
         self._finalizer = weakref.finalize(self, _close, self._thread, self._engine)
@@ -155,10 +155,10 @@ class _LoopThread:
             while True:
                 try:
                     yield self.run(_next(deltas))
-                except StopAsyncIteration:
+                except StopAsyncIteration:  # the generator's way to end
                     return
         finally:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(Unavailable):  # closed meanwhile
                 self.run(_close_generator(deltas))
 
     def end(self) -> None:

@@ -62,7 +62,7 @@ def content_key(file: Path) -> str:
 def _convert(file: Path, directory: Path, *, progress: Callable[[str], None]) -> None:
     """In a directory beside `directory`, then renamed. Held by the lock of `directory`."""
     partial = directory.with_name(directory.name + ".partial")
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):  # the usual case
         shutil.rmtree(partial)  # of a start that was killed, with the converter's own scratch in it
     partial.mkdir()
     try:
