@@ -32,9 +32,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bench": frozenset({"verdict", "core.errors"}),
     "verdict": frozenset({"bench", "core.errors"}),
 }
-MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
 # The package's own front: `from draftmark import Engine, SamplingParams`.
 MAY_IMPORT[""] = frozenset({"core", "engine"})
+MAY_IMPORT["cli"] = frozenset(MAY_IMPORT)
 
 TORCH_FREE = ("core", "cache", "scheduler", "engine", "text", "server", "bench", "verdict", "cli")
 _TORCH = {"torch", "torchvision", "triton", "torchaudio"}

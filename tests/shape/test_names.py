@@ -51,7 +51,8 @@ def test_modules_are_named_for_a_concept() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert undocumented(python_sources("src", "scripts", "tests", "benchmarks")) == []
+    found = undocumented(python_sources("src", "scripts", "tests", "benchmarks"))
+    assert not found, "\n".join(found)
 
 
 def test_no_machine_is_named() -> None:
