@@ -54,7 +54,7 @@ def inspect(
         progress("asking a worker")
         child = Worker(context, rank=0, arguments=worker, addresses=addresses)
         try:
-            return _ask(child, declared, source)
+            return _ask(child, declared, source=source, addresses=addresses)
         finally:
             child.end()
     finally:
@@ -62,13 +62,14 @@ def inspect(
         context.term()
 
 
-def _ask(worker: Worker, declared: Declared, source: Source) -> Inspection:
+def _ask(worker: Worker, declared: Declared, *, source: Source, addresses: Addresses) -> Inspection:
     config = dict[str, object](to_dict(declared.config))
     hello = worker.ask(
         WorkerInit(model_dir=str(source.directory), config=config),
         expect=WorkerHello,
         while_waiting=_nothing,
     )
+    addresses.remove()  # both sides are connected: names are of no more use
     resolved = resolve(declared, hello.model, hello.device)
     described = worker.ask(
         DescribeWeights(load_message(resolved)), expect=WeightsLoaded, while_waiting=_nothing

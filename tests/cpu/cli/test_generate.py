@@ -96,6 +96,7 @@ def test_a_conversation_with_a_model(
     assert shown.out.count("\n") >= 2
 
 
+@pytest.mark.slow
 def test_a_config_file_and_flags_reach_the_engine(
     model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
