@@ -3,10 +3,11 @@
     python benchmarks/engine_step.py [--rows 1,16,64,256] [--steps 2000]
 
 Parts of a step: `decode` (the result), `commit` (tokens to requests, pages to the cache), `plan`
-(scheduling), `encode` (the plan for the worker), `outputs` (the message to the API process). Two
-plans are in flight, as in the engine. The worker is trivial and not counted. Sequences that end are
-replaced at once, so admissions, evictions and prefix-cache inserts are in the figures. CPU time of
-the thread, so that a busy machine changes little. Prints a table and one JSON line.
+(scheduling), `encode` (the plan for the worker), `outputs` (the message to the API process). `step`
+is their sum; `add` is what queueing one new request costs, apart from steps. Two plans are in
+flight, as in the engine. The worker is trivial and not counted. Sequences that end are replaced at
+once, so admissions, evictions and prefix-cache inserts are in the figures. CPU time of the thread,
+so that a busy machine changes little. Prints a table and one JSON line.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.scheduler import Scheduler
 
 PARTS = ("decode", "commit", "plan", "encode", "outputs")
+COLUMNS = (*PARTS, "step", "add")
 IN_FLIGHT = 2
 PROMPT_TOKENS = 96
 OUTPUT_TOKENS = 400
@@ -81,18 +83,21 @@ class Bench:
         self.decode = msgspec.msgpack.Decoder(StepResult).decode
         self.results: deque[bytes] = deque()
         self.must_wait = False
+        self.add_us: list[float] = []
         self.draw = random.Random(0)
         self.next_id = 0
         # Staggered, so that sequences end one by one and not all in one step.
-        self.add([OUTPUT_TOKENS * (i + 1) // rows + 1 for i in range(rows)])
+        for i in range(rows):
+            self.add(OUTPUT_TOKENS * (i + 1) // rows + 1)
 
-    def add(self, max_tokens: list[int]) -> None:
-        for count in max_tokens:
-            prompt = [self.draw.randrange(100_000) for _ in range(PROMPT_TOKENS)]
-            sampling = SamplingParams(max_tokens=count)
-            request = Request(id=self.next_id, prompt_ids=prompt, sampling=sampling, seed=1)
-            self.scheduler.add([request])
-            self.next_id += 1
+    def add(self, max_tokens: int) -> None:
+        prompt = [self.draw.randrange(100_000) for _ in range(PROMPT_TOKENS)]
+        sampling = SamplingParams(max_tokens=max_tokens)
+        request = Request(id=self.next_id, prompt_ids=prompt, sampling=sampling, seed=1)
+        self.next_id += 1
+        start = time.thread_time_ns()
+        self.scheduler.add([request])
+        self.add_us.append((time.thread_time_ns() - start) / 1000)
 
     def step(self) -> tuple[dict[str, float], int]:
         """One step as the engine's loop has it: commit the oldest result, plan, send, tell.
@@ -117,7 +122,9 @@ class Bench:
         stamps.append(now())
         if plan is not None:
             self.results.append(self.encode(self.worker.execute(plan)))
-        self.add([OUTPUT_TOKENS] * sum(output.finish is not None for output in outputs))
+        for output in outputs:
+            if output.finish is not None:
+                self.add(OUTPUT_TOKENS)
         spent = [(end - start) / 1000 for start, end in itertools.pairwise(stamps)]
         return dict(zip(PARTS, spent, strict=True)), len(plan.verify) if plan else 0
 
@@ -139,6 +146,7 @@ def measure(rows: int, *, steps: int) -> dict[str, dict[str, float]]:
         samples["step"].append(sum(spent.values()))
     gc.unfreeze()
     assert num_rows > 0.9 * rows * steps, "the batch was not full"
+    samples["add"] = bench.add_us
     return {
         part: {"p50": statistics.median(us), "p99": statistics.quantiles(us, n=100)[98]}
         for part, us in samples.items()
@@ -171,11 +179,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     arguments = parser.parse_args()
     figures = {}
-    print(f"{'rows':>5} {'':4}" + "".join(f"{part:>9}" for part in (*PARTS, "step")) + "   us")
+    print(f"{'rows':>5} {'':4}" + "".join(f"{part:>9}" for part in COLUMNS) + "   us")
     for rows in map(int, arguments.rows.split(",")):
         figures[rows] = found = measure(rows, steps=arguments.steps)
         for percentile in ("p50", "p99"):
-            values = "".join(f"{found[part][percentile]:9.1f}" for part in (*PARTS, "step"))
+            values = "".join(f"{found[part][percentile]:9.1f}" for part in COLUMNS)
             target = f"   target {TARGETS_US[rows]}" if rows in TARGETS_US else ""
             print(f"{rows:5} {percentile:4}{values}{target if percentile == 'p50' else ''}")
     print(json.dumps({"bench": "engine_step", "us": figures, **machine()}))

@@ -64,7 +64,11 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Gauges and running totals since start; totals never fall."""
+    """Gauges and running totals since start; totals never fall.
+
+    `pages_cached` counts what only the prefix cache holds: it can be had at once. What sequences
+    hold is `pages_total - pages_free - pages_cached`.
+    """
 
     waiting: int = 0
     running: int = 0

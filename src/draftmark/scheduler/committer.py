@@ -67,7 +67,7 @@ class Committer:
             if row is not None:
                 if (row.slot, row.generation) != key:
                     raise AssertionError(_stranger(row, sequence, step.step))
-                layer = row.bad_layer
+                layer = max(layer, row.bad_layer)
             if layer >= 0:
                 self._fail_bad(sequence, layer=layer, step=step, outputs=outputs)
             elif _has_left(sequence):
@@ -114,7 +114,7 @@ class Committer:
         )
         outputs.append(output)
         if reason is None:
-            watch_for(sequence)
+            _watch_for(sequence)
         else:
             self._totals.overrun_tokens += beyond
             self._exits.end(sequence, num_output=sequence.num_output - beyond)
@@ -134,7 +134,7 @@ class Committer:
         outputs.append(RequestOutput(sequence.id, [], FinishReason.ERROR, error=message))
 
 
-def watch_for(sequence: Sequence) -> None:
+def _watch_for(sequence: Sequence) -> None:
     """Set the length from which a result needs a closer look: a page is full, or the end."""
     if sequence.state is State.RUNNING and sequence.finish_at is None:
         full = (len(sequence.holding.nodes) + 1) * PAGE_TOKENS

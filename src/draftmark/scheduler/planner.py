@@ -121,7 +121,7 @@ class Planner:
         takes: list[int] = []
         admitted: list[Sequence] = []
         # A running sequence that lacks pages comes first, and order is kept among the waiting.
-        is_full = self._pages_are_short
+        is_full = self._pages_are_short or roster.num_active >= self._limits.max_running
         waiting = islice(roster.waiting, self._limits.lookahead)
         for sequence in merge(roster.prefilling, waiting, key=by_order):
             if share.is_spent:

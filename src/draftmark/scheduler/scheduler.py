@@ -162,7 +162,7 @@ class Scheduler:
             draining=len(roster.draining),
             pages_total=manager.pages.total,
             pages_free=manager.pages.num_free,
-            pages_cached=manager.num_cached,
+            pages_cached=manager.tree.num_idle,
             slots_total=manager.slots.total,
             slots_free=manager.slots.num_free,
             steps=totals.steps,
