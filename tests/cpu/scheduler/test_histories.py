@@ -32,17 +32,11 @@ def live_through(world: World, history: list[Event]) -> None:
     stats = simulation.scheduler.stats()
     finishes = [answer.end.finish for answer in simulation.answers.values() if answer.end]
     assert stats.aborts == finishes.count(FinishReason.ABORT)
-    assert stats.output_tokens >= counted
-    assert (
-        stats.cached_tokens
-        == sum(
-            answer.cached_tokens
-            for answer in simulation.answers.values()
-            if answer.cached_tokens > 0
-        )
-        or stats.aborts
-        or bad
-    )
+    assert stats.output_tokens == counted
+    # Who ended before its first output was not told what it found cached.
+    told = [answer.cached_tokens for answer in simulation.answers.values()]
+    said = sum(count for count in told if count >= 0)
+    assert stats.cached_tokens == said or (-1 in told and stats.cached_tokens > said)
 
 
 @pytest.mark.parametrize("seed", range(25))
