@@ -65,6 +65,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--free-mib", type=int, default=64)
     parser.add_argument("--eos-id", type=int, action="append", default=[])
     parser.add_argument("--step-ms", type=float, default=0.0, help="time of a step")
+    parser.add_argument("--connect-after", type=float, default=0.0, help="seconds of importing")
     parser.add_argument("--crash-step", type=int, default=-1, help="raise in this step")
     parser.add_argument("--kill-step", type=int, default=-1, help="die by SIGKILL in this step")
     parser.add_argument("--hang-step", type=int, default=-1, help="never finish this step")
@@ -191,6 +192,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch_parent(arguments.parent_fd)
+    time.sleep(arguments.connect_after)
     WorkerProcess(arguments).serve()
 
 

@@ -1,7 +1,8 @@
 """One end of the pair of sockets between two of our processes, with reused coders.
 
-Queues are unlimited: a message is never dropped and a send never blocks, so a stalled reader cannot
-stall the loop. What may be in flight is bounded by the request queue, not here.
+Queues are unlimited: a message is never dropped and a send never blocks once both sides are
+connected (`can_send`), so a stalled reader cannot stall the loop. What may be in flight is bounded
+by the request queue, not here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from draftmark.core.step import StepResult
 Received = TypeVar("Received")
 
 # Plain numbers: arithmetic on enums costs more than the calls it is for.
-_EVENTS, _POLLIN, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)
+_EVENTS, _NOBLOCK = int(zmq.EVENTS), int(zmq.NOBLOCK)
+_POLLIN, _POLLOUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
@@ -91,9 +93,18 @@ class Channel(Generic[Received]):
 
     @property
     def has_input(self) -> bool:
+        return self._events & _POLLIN != 0
+
+    @property
+    def can_send(self) -> bool:
+        """False only before the other side has connected: then a send would block."""
+        return self._events & _POLLOUT != 0
+
+    @property
+    def _events(self) -> int:
         events = self.socket.getsockopt(_EVENTS)
         assert isinstance(events, int)
-        return events & _POLLIN != 0
+        return events
 
     def close(self, *, flush_s: float = 0.0) -> None:
         """Close; what is not yet sent may still go out within `flush_s` while the context ends."""

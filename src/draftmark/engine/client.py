@@ -219,17 +219,15 @@ class EngineClient:
             self._source = await in_thread(
                 lambda progress: resolve_source(self._model, progress=progress), self._progress
             )
-            self._process = EngineProcess(
-                on_message=self._take, on_gone=self._see_end, on_fault=self._fail
+            init = EngineInit(
+                model_dir=str(self._source.directory),
+                model_rule=self._source.rule,
+                declared=self.declared,
+                worker=list(self._worker),
+                start_id=self.start_id,
             )
-            self._process.send(
-                EngineInit(
-                    model_dir=str(self._source.directory),
-                    model_rule=self._source.rule,
-                    declared=self.declared,
-                    worker=list(self._worker),
-                    start_id=self.start_id,
-                )
+            self._process = EngineProcess(
+                init, on_message=self._take, on_gone=self._see_end, on_fault=self._fail
             )
         except DraftmarkError as error:
             self._fail(error.message, error=error)

@@ -69,6 +69,7 @@ class EngineMain:
         self._context.destroy(linger=0)
 
     def _start(self) -> Engine:
+        self._client.send(EngineState("loading", "starting the engine"))
         self._client.socket.poll()
         init = self._client.receive()
         assert isinstance(init, EngineInit), "the first message must be EngineInit"

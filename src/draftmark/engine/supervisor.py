@@ -14,7 +14,12 @@ from collections.abc import Callable, Sequence
 import psutil
 import zmq
 
-from draftmark.engine.channel import Channel, FromEngineProcess, decode_from_engine
+from draftmark.engine.channel import (
+    Channel,
+    EngineInit,
+    FromEngineProcess,
+    decode_from_engine,
+)
 from draftmark.engine.launch import ENGINE_MODULE, Addresses, Child, start_child
 
 logger = logging.getLogger(__name__)
@@ -25,13 +30,15 @@ _WORKER_GRACE_S = 1.0
 
 
 class EngineProcess:
-    """Owns the child, its channel and its workers' identities. `on_message` gets each message in
-    order; `on_gone` is called once when the process is gone, its last messages delivered before;
-    `on_fault` when a message cannot be handled.
+    """Owns the child, its channel and its workers' identities; `init` is what it is told first.
+
+    `on_message` gets each message in order; `on_gone` is called once when the process is gone, its
+    last messages delivered before; `on_fault` when a message cannot be handled.
     """
 
     def __init__(
         self,
+        init: EngineInit,
         *,
         on_message: Callable[[FromEngineProcess], None],
         on_gone: Callable[[], None],
@@ -43,6 +50,7 @@ class EngineProcess:
         self._on_fault = on_fault
         self._workers: list[psutil.Process] = []
         self._farewell: asyncio.Task[None] | None = None
+        self._init: EngineInit | None = init
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._addresses = Addresses.create()
         address = self._addresses.engine
@@ -104,6 +112,10 @@ class EngineProcess:
                 message = self._channel.receive()
                 if message is None:
                     return
+                if self._init is not None:
+                    # Not earlier: a pair of sockets blocks until the other side is there.
+                    self._channel.send(self._init)
+                    self._init = None
                 self._on_message(message)
             self._loop.call_soon(self._read)
         except Exception as error:

@@ -53,18 +53,34 @@ class Worker:
         Raises the worker's own error, or `EngineFailure` when it died. `while_waiting` is called
         about once a second.
         """
-        self.channel.send(question)
-        poller = zmq.Poller()
-        poller.register(self.channel.socket, zmq.POLLIN)
-        poller.register(self.child.life, zmq.POLLIN)
+        self._send_when_connected(question, while_waiting)
         while True:
-            events = dict(poller.poll(_BEAT_MS))
+            is_gone = self._await_event(zmq.POLLIN)
             while_waiting()
             answer = self.channel.receive()
             if answer is not None:
                 return self._checked(answer, expect)
-            if self.child.life.fileno() in events:
+            if is_gone:
                 self.report_death(f"while answering {type(question).__name__}")
+
+    def _send_when_connected(
+        self, question: ToWorkerStart, while_waiting: Callable[[], None]
+    ) -> None:
+        """A pair of sockets blocks the sender until the other side is there, and importing torch
+        takes seconds."""
+        while not self.channel.can_send:
+            is_gone = self._await_event(zmq.POLLOUT)
+            while_waiting()
+            if is_gone:
+                self.report_death("before it was asked anything")
+        self.channel.send(question)
+
+    def _await_event(self, event: int) -> bool:
+        """Wait up to a second for `event` of the channel; True when the worker is gone."""
+        poller = zmq.Poller()
+        poller.register(self.channel.socket, event)
+        poller.register(self.child.life, zmq.POLLIN)
+        return self.child.life.fileno() in dict(poller.poll(_BEAT_MS))
 
     def receive_result(self) -> StepResult | None:
         """The next step's result, or None at once. Raises what the worker says it died of."""

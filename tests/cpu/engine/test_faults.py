@@ -130,6 +130,12 @@ async def test_a_non_finite_value_stops_the_server_when_asked(harness: Harness) 
 # -- during the start
 
 
+async def test_a_worker_that_takes_long_to_import_is_waited_for(harness: Harness) -> None:
+    """Longer than an engine may be silent: it must not block on a worker that is not there yet."""
+    client = await harness.start(faults={"connect_after": 2.5}, options={"silence_limit_s": 1.5})
+    assert client.state.state == "ready"
+
+
 @pytest.mark.parametrize(
     "phase",
     ["load", *(pytest.param(name, marks=pytest.mark.slow) for name in ("init", "allocate"))],
