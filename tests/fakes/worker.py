@@ -146,6 +146,8 @@ class FakeWorker:
             raise DeviceCrash(f"a slot has two rows in step {plan.step}")
         for row in rows:
             slot = self._slot(row)
+            if self.strict and plan.step - self.num_cohorts < slot.last_step:
+                raise DeviceCrash(f"slot {row.slot} is in step {plan.step} before its return")
             slot.last_step = plan.step
             self.rows_of[slot.request] += 1
 

@@ -76,7 +76,7 @@ class DescribeWeights(msgspec.Struct, frozen=True, tag="describe"):
 
 
 class WeightsLoaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """`cache_specs` is a list of `cache.spec` structs as JSON. Bytes are this rank's.
+    """`cache_specs` is what `cache.spec.encode_specs` gives. Bytes are this rank's.
 
     `fixed_bytes_per_slot` is device state a slot costs beside its pages (sampling tables, page
     table); `workspace_bytes` is the peak of activations and logits for the largest step.

@@ -122,7 +122,7 @@ class Planner:
         admitted: list[Sequence] = []
         # A running sequence that lacks pages comes first, and order is kept among the waiting.
         is_full = self._pages_are_short or roster.num_active >= self._limits.max_running
-        waiting = islice(roster.waiting, self._limits.lookahead)
+        waiting = islice(roster.waiting, 0 if is_full else self._limits.lookahead)
         for sequence in merge(roster.prefilling, waiting, key=by_order):
             if share.is_spent:
                 break
