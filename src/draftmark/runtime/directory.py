@@ -32,9 +32,14 @@ class SlotInfo:
 class SlotDirectory:
     def __init__(self, *, num_slots: int, num_pages: int, max_pages: int) -> None:
         """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns."""
-        self._slots = [SlotInfo() for _ in range(num_slots)]
         self._num_pages = num_pages
         self._max_pages = max_pages
+        self._num_slots = num_slots
+        self.reset()
+
+    def reset(self) -> None:
+        """No slot was ever in use, and no step was run."""
+        self._slots = [SlotInfo() for _ in range(self._num_slots)]
         self._last_step = -1
 
     def __getitem__(self, slot: int) -> SlotInfo:

@@ -88,7 +88,8 @@ def workspace_bytes(
     forward = stage.workspace_bytes(
         tokens=prefill_tokens + max_running, logits_rows=rows, context=max_context
     )
-    sampling = sample.workspace_bytes(rows=rows, vocab_size=vocab_size)
+    widened = 4 * rows * vocab_size
+    sampling = widened + sample.workspace_bytes(rows=rows, vocab_size=vocab_size)
     return forward + sampling + RING_DEPTH * staging_bytes(shape)
 
 

@@ -52,7 +52,14 @@ class Slots:
             bias_values=zeros(MAX_LOGIT_BIAS, dtype=torch.float64),
             counts=zeros(vocab_size, dtype=torch.int32),
         )
+        self.reset()
+
+    @torch.inference_mode()
+    def reset(self) -> None:
+        """No slot is in use. Parameters and counts stay: an admission writes those it needs."""
+        self.state.zero_()
         self.state[:, DONE] = 1
+        self.pages.zero_()
 
     def apply(self, inputs: PlanInputs) -> None:
         """Admissions, then page-table deltas."""

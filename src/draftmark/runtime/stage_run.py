@@ -45,6 +45,10 @@ class StageRun:
         self._directory = directory
         self._ring = ring
 
+    @property
+    def pool_bytes(self) -> int:
+        return sum(keys.nbytes + values.nbytes for keys, values in self._pools)
+
     @torch.inference_mode()
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
         """Enqueue `plan`. Raises `AssertionError` for a plan that contradicts those before it."""
@@ -82,6 +86,11 @@ class StageRun:
             pending.collect_rows(rows)
         pending.enqueued()
         return pending
+
+    def reset(self) -> None:
+        """Forget every slot and step. Nothing may be in flight; pages keep what they hold."""
+        self.slots.reset()
+        self._directory.reset()
 
     def _prompt_logprobs(
         self,

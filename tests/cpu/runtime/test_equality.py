@@ -5,6 +5,7 @@ No tolerance and no tie rule. Pools begin as NaN and staging is overwritten on r
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -103,7 +104,7 @@ def run_chunks(stage: Stage, prompt: list[int], cuts: list[int], *, steps: int) 
     bounds = [0, *cuts, len(prompt)]
     tokens: list[int] = []
     step = 0
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         is_last = stop == len(prompt)
         row = PrefillRow(
             1, 1, start, prompt[start:stop], -1 if is_last else prompt[stop], samples=is_last

@@ -63,7 +63,7 @@ def argmax(logits: Tensor) -> Tensor:
 
 def is_finite(logits: Tensor) -> Tensor:
     """[R, V] -> [R] bool: every logit of the row is finite."""
-    return logits.amax(-1).isfinite() & logits.amin(-1).isfinite()
+    return (logits.amax(-1) - logits.amin(-1)).isfinite()
 
 
 def sample(

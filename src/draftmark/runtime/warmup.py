@@ -1,0 +1,117 @@
+"""Times a few steps before the first request: the cost table, and every lazy start paid for.
+
+The steps are ordinary plans. Page tables share the same few pages, and the context of a decoding
+row is claimed as cached, so nothing has to be prefilled for it. What they leave behind goes with
+`StageRun.reset`, but for finite numbers in pages that nobody owns yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from draftmark.cache.spec import pages_of
+from draftmark.core.start import CostPoint
+from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
+from draftmark.runtime.memory import RunLimits
+from draftmark.runtime.stage_run import StageRun
+
+VERIFY_ROWS = (1, 4, 16, 64)
+PREFILL_TOKENS = (16, 128, 512)
+CONTEXT_TOKENS = 256
+REPEATS = 3
+
+_GREEDY = RowSampling(0, 0.0, 1.0, 0, 0.0, 0.0, 0.0, 1.0, -1)
+
+
+def measure_costs(run: StageRun, limits: RunLimits, *, budget_s: float) -> list[CostPoint]:
+    """Measured points, smallest first. Those that would go on for longer than `budget_s` are left
+    out, but never the smallest of each kind."""
+    warm_up = _WarmUp(run, limits)
+    deadline = time.perf_counter() + budget_s
+    points: list[CostPoint] = []
+    for sizes, measure in (
+        (_up_to(VERIFY_ROWS, limits.max_running), warm_up.verify),
+        (_up_to(PREFILL_TOKENS, limits.prefill_tokens), warm_up.prefill),
+    ):
+        seconds_each = 0.0
+        for size in sizes:
+            # Taken as linear in the last one: too long rather than too short.
+            if seconds_each and time.perf_counter() + 2 * size * seconds_each > deadline:
+                break
+            points.append(measure(size, deadline))
+            seconds_each = points[-1].ms / 1e3 / size
+    run.reset()
+    return points
+
+
+class _WarmUp:
+    def __init__(self, run: StageRun, limits: RunLimits) -> None:
+        self._run = run
+        self._limits = limits
+        self._context = max(1, min(CONTEXT_TOKENS, limits.max_context // 2))
+        self._steps = 0
+        self._admitted = 0
+        self._generation = 1
+
+    def verify(self, rows: int, deadline: float) -> CostPoint:
+        """A decode step of `rows` rows."""
+        fresh = range(self._admitted + 1, rows + 1)
+        self._prefill(fresh, start=self._context - 1, count=1)
+        self._admitted = rows
+        plan_rows = [VerifyRow(slot, 1) for slot in range(1, rows + 1)]
+        ms = self._best(lambda: self._launch(verify=plan_rows), deadline)
+        return CostPoint(rows, 0, self._context, ms)
+
+    def prefill(self, tokens: int, deadline: float) -> CostPoint:
+        """A prompt of `tokens` tokens, or as many as the context allows."""
+        count = min(tokens, self._limits.max_context - 1)
+
+        def run() -> float:
+            self._generation += 1
+            return self._prefill(range(1, 2), start=0, count=count)
+
+        return CostPoint(0, count, 0, self._best(run, deadline))
+
+    def _best(self, step: Callable[[], float], deadline: float) -> float:
+        """Milliseconds of the best of a few; the first, which may start things, only if alone."""
+        times = [step()]
+        while len(times) <= REPEATS and time.perf_counter() + times[-1] < deadline:
+            times.append(step())
+        return round(min(times[1:] or times) * 1e3, 3)
+
+    def _prefill(self, slots: range, *, start: int, count: int) -> float:
+        limits, generation = self._limits, self._generation
+        pages = [1 + i % (limits.num_pages - 1) for i in range(pages_of(limits.max_context))]
+        return self._launch(
+            admits=[
+                Admit(slot, generation, 0, start, limits.max_context, 0, (), _GREEDY)
+                for slot in slots
+            ],
+            pages=[PageDelta(slot, generation, 0, pages) for slot in slots],
+            prefill=[
+                PrefillRow(slot, generation, start, [0] * count, -1, samples=True) for slot in slots
+            ],
+        )
+
+    def _launch(
+        self,
+        *,
+        admits: Sequence[Admit] = (),
+        pages: Sequence[PageDelta] = (),
+        prefill: Sequence[PrefillRow] = (),
+        verify: Sequence[VerifyRow] = (),
+    ) -> float:
+        """Run one step; the seconds it took."""
+        plan = StepPlan(
+            self._steps, 0, 0, 0, list(admits), list(pages), list(prefill), list(verify)
+        )
+        self._steps += 1
+        began = time.perf_counter()
+        self._run.launch(plan).result()
+        return time.perf_counter() - began
+
+
+def _up_to(sizes: tuple[int, ...], most: int) -> list[int]:
+    """Those below `most`, and `most` itself."""
+    return sorted({*(size for size in sizes if size < most), most})
