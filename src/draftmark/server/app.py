@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from draftmark.core.declared import resolved_from_record, to_yaml
-from draftmark.core.errors import DraftmarkError, RequestError
+from draftmark.core.errors import ContextOverflow, DraftmarkError, RequestError
 from draftmark.core.request import check_token_id
 from draftmark.server.answer import Answer
 from draftmark.server.body import parse, read_body
@@ -27,7 +27,7 @@ from draftmark.server.page import load_page
 from draftmark.server.params import prepare_chat, prepare_completion
 from draftmark.server.prepared import Prepared
 from draftmark.server.problems import error_response, framework_response, internal_error
-from draftmark.server.prompts import encode, render_chat
+from draftmark.server.prompts import LONG_TEXT, encode, render_chat
 from draftmark.server.protocol import (
     ChatRequest,
     CompletionRequest,
@@ -43,6 +43,9 @@ from draftmark.server.responses import (
 )
 from draftmark.server.service import Service
 from draftmark.text.detokenize import decode
+
+# /tokenize counts texts that do not fit, too, but not ones whose size alone is an attack.
+_MOST_CONTEXTS = 4
 
 _Asked = TypeVar("_Asked", bound=msgspec.Struct)
 _Made = TypeVar("_Made")
@@ -233,6 +236,13 @@ def _tokenize(request: TokenizeRequest, model: ServedModel) -> TokenizeResponse:
     else:
         text = request.prompt or ""
         add_special = request.add_special_tokens is not False
+    fewest = model.tokenizer.fewest_tokens(text) if len(text) > LONG_TEXT else 0
+    if fewest > _MOST_CONTEXTS * model.context:
+        raise ContextOverflow(
+            f"the text has at least {fewest} tokens, the context is {model.context}: it is not "
+            "counted beyond that many times",
+            param="prompt" if request.messages is None else "messages",
+        )
     tokens = encode(text, model.tokenizer, add_special_tokens=add_special)
     names = None
     if request.return_token_strs:

@@ -1,3 +1,5 @@
+"""A server over a fake engine, for every test here."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator

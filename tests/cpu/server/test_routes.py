@@ -46,6 +46,13 @@ async def test_tokenize_and_detokenize(api: Api) -> None:
     assert (await api.client.post("/detokenize", json={"tokens": []})).json() == {"prompt": ""}
 
 
+async def test_a_text_beyond_the_context_is_counted_but_not_without_end(api: Api) -> None:
+    beyond = await api.client.post("/tokenize", json={"prompt": "x" * 3 * CONTEXT})
+    assert beyond.json()["count"] == 3 * CONTEXT
+    absurd = await api.client.post("/tokenize", json={"prompt": "x" * 100 * CONTEXT})
+    assert (absurd.status_code, absurd.json()["error"]["param"]) == (400, "prompt")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
