@@ -142,6 +142,14 @@ def test_stop_before_the_first_token(page: Chromium, server: FakeServer) -> None
     assert [m["content"] for m in server.chats[-1]["messages"]] == ["Again?"]
 
 
+def test_leaving_the_page_ends_the_request(page: Chromium, server: FakeServer) -> None:
+    answer = server.next_answer().say("So far")
+    ask(page, "Tell me everything.")
+    wait_text(page, "So far")
+    page.open("about:blank")  # the browser would keep the page, and its request, for "back"
+    assert answer.left.wait(5), "the server never saw the client leave"
+
+
 def test_keys(page: Chromium, server: FakeServer) -> None:
     page.type("#message", "   " + ENTER)
     page.clear("#message")
