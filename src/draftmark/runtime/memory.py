@@ -42,12 +42,13 @@ def allocate_pools(
     num_pages: int,
     dtype: torch.dtype,
     device: torch.device,
-    fill: float = 0.0,
+    fill: float | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """One (k_pool, v_pool) [num_pages, PAGE_TOKENS, kv_heads, head_dim] a spec, in order.
 
-    Zeros cost nothing on a CPU until they are written; tests fill with NaN. Raises `BudgetError`
-    when the device does not have the memory.
+    Left as they come: kernels mask what was not stored, and a CPU then hands out memory as pages
+    are written (zeroing 10 GB takes 5 s at start, and holds it). Tests fill with NaN. Raises
+    `BudgetError` when the device does not have the memory.
     """
     wanted = num_pages * PAGE_TOKENS * token_bytes(specs)
     free = free_bytes(device)
@@ -72,11 +73,11 @@ def allocate_pools(
 
 
 def _pool(
-    spec: CacheSpec, num_pages: int, dtype: torch.dtype, device: torch.device, fill: float
+    spec: CacheSpec, num_pages: int, dtype: torch.dtype, device: torch.device, fill: float | None
 ) -> Tensor:
     shape = (num_pages, PAGE_TOKENS, spec.kv_heads, spec.head_dim)
-    pool = torch.zeros(shape, dtype=dtype, device=device)
-    return pool if fill == 0.0 else pool.fill_(fill)
+    pool = torch.empty(shape, dtype=dtype, device=device)
+    return pool if fill is None else pool.fill_(fill)
 
 
 def workspace_bytes(

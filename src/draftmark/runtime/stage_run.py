@@ -140,7 +140,7 @@ def make_stage_run(
             num_pages=limits.num_pages,
             dtype=kv_dtype,
             device=device,
-            fill=torch.nan if poison else 0.0,
+            fill=torch.nan if poison else None,
         ),
         slots=slots,
         sampler=Sampler(slots, head=stage.logits, head_layer=config.num_layers, backend="torch"),
