@@ -58,6 +58,12 @@ class Head(Layer):
         self.shares_table = bool(self._tied) and self.prepared is plain
         self.weight = None
 
+    def copied_bytes(self) -> int:
+        """What `finish()` will add to the bytes of a tied table."""
+        if not self._tied or not op.is_packing(self.backend):
+            return 0
+        return self._tied[0].weight.nbytes
+
     def stored_bytes(self) -> int:
         return 0 if self.shares_table else op.stored_bytes(self.prepared)
 

@@ -124,6 +124,12 @@ class Stage(nn.Module):
         """Bytes of weights and rotary tables held after `finish()`."""
         return sum(layer.stored_bytes() for layer in self._holders()) + self.rotary.table.nbytes
 
+    def planned_bytes(self) -> int:
+        """What `weight_bytes()` will be, known before anything is loaded (meta device included)."""
+        plain = sum(weight.nbytes for weight in self.parameters())
+        copied = 0 if self.head is None else self.head.copied_bytes()
+        return plain + copied + self.rotary.table.nbytes
+
     def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
         """Upper bound of a step's temporaries: `tokens` in the step, keys of `context` tokens."""
         config, shape = self.config, self.shape

@@ -9,6 +9,7 @@ import logging
 import time
 from pathlib import Path
 
+import msgspec
 import torch
 
 from draftmark.cache.spec import PAGE_TOKENS, encode_specs
@@ -83,8 +84,9 @@ class Rank:
     def describe(self, load: LoadWeights) -> WeightsLoaded:
         """What `load` would answer; nothing is read or allocated."""
         stage = self._build(load, device=torch.device("meta"))
-        weight_bytes = sum(weight.nbytes for weight in stage.parameters())
-        return self._loaded(stage, load, weight_bytes=weight_bytes, seconds={})
+        planned = stage.planned_bytes()
+        loaded = self._loaded(stage, load, weight_bytes=planned, seconds={})
+        return msgspec.structs.replace(loaded, free_bytes=max(0, loaded.free_bytes - planned))
 
     def load(self, load: LoadWeights) -> WeightsLoaded:
         """Stream the weights in. Raises `CheckpointError`."""

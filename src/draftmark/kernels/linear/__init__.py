@@ -48,6 +48,11 @@ def gated_linear(x: Tensor, prepared: tuple[Tensor, ...], *, backend: str) -> Te
     return _GATED[backend](x, prepared)
 
 
+def is_packing(backend: str) -> bool:
+    """Whether a prepared weight is a copy in a layout of its own."""
+    return backend == "onednn"
+
+
 def stored_bytes(prepared: Tensor) -> int:
     """Bytes a prepared weight takes, whatever its layout."""
     return onednn.stored_bytes(prepared) if prepared.is_mkldnn else prepared.nbytes
