@@ -31,6 +31,8 @@ ENGINE_MODULE = ("-m", "draftmark.engine.process")
 WORKER_MODULE = ("-m", "draftmark.runtime.worker")
 
 _MAX_SOCKET_PATH = 100  # the kernel's limit is 108 bytes on Linux, 104 on macOS
+_TUNABLES = "GLIBC_TUNABLES"
+_HUGE_PAGES_KEY = "glibc.malloc.hugetlb"
 _TAIL_LINES = 40
 _PAUSE_S = 0.1
 
@@ -162,8 +164,24 @@ def start_child(name: str, *, arguments: Sequence[str]) -> Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
+            env=_environment(),
         )
     return Child(name, process, ours)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with huge pages for the C library's large blocks.
+
+    A CPU worker reads every weight each step: with 4 KiB pages it spends a third of its time on
+    address translation (42 against 28 ms a step for SmolLM2-135M in a virtual machine). glibc takes
+    its settings when a process starts, so only the parent can give them; other C libraries ignore
+    them. What the user set is kept, and wins.
+    """
+    given = os.environ.get(_TUNABLES, "")
+    if _HUGE_PAGES_KEY in given:
+        return dict(os.environ)
+    ours = f"{_HUGE_PAGES_KEY}=1"
+    return {**os.environ, _TUNABLES: f"{given}:{ours}" if given else ours}
 
 
 def end_now(pids: Sequence[int], *, addresses: Addresses) -> Callable[[], None]:
