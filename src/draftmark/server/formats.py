@@ -34,17 +34,15 @@ class Format:
     created: int
     shown: Shown
 
-    def chunk(self, index: int, piece: Piece, usage: Usage) -> Response:
-        """`usage` is the total so far, shown only where every chunk has it."""
+    def chunk(self, index: int, piece: Piece, usage: Usage | None) -> Response:
+        """`usage` is the total so far, where every chunk shows it."""
         choices: _Choices
         if self.shown.is_chat:
             choices = [self._chat_chunk_choice(index, piece)]
         else:
             choices = [self._text_choice(index, piece)]
-        own_usage = None if self.shown.include_usage else UNSET
-        return self._response(
-            choices, [piece], usage=usage if self.shown.continuous_usage else own_usage
-        )
+        none_yet = None if self.shown.include_usage else UNSET
+        return self._response(choices, [piece], usage=none_yet if usage is None else usage)
 
     def usage_chunk(self, usage: Usage) -> Response:
         """The last chunk of a stream whose request wants totals."""

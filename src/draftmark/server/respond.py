@@ -103,7 +103,8 @@ class AnswerResponse(HttpResponse):
                     await self._begin(send, _STREAM_HEADERS)
                 if self._log_prompts:
                     self._join(index, piece)
-                chunk = self._form.chunk(index, piece, self._answer.usage)
+                usage = self._answer.usage if self._form.shown.continuous_usage else None
+                chunk = self._form.chunk(index, piece, usage)
                 await _send_event(send, msgspec.json.encode(chunk))
         last = _DONE
         if self._form.shown.include_usage:
