@@ -87,6 +87,13 @@ class StageRun:
         pending.enqueued()
         return pending
 
+    @torch.inference_mode()
+    def zero_pages(self, count: int) -> None:
+        """Make the first `count` pages hold zeros, so that they can be claimed as cached."""
+        for pools in self._pools:
+            for pool in pools:
+                pool[:count].zero_()
+
     def reset(self) -> None:
         """Forget every slot and step. Nothing may be in flight; pages keep what they hold."""
         self.slots.reset()

@@ -53,6 +53,7 @@ class _WarmUp:
         self._steps = 0
         self._admitted = 0
         self._generation = 1
+        run.zero_pages(1 + pages_of(self._context))
 
     def verify(self, rows: int, deadline: float) -> CostPoint:
         """A decode step of `rows` rows."""
