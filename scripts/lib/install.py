@@ -156,7 +156,9 @@ class Venv:
         """The pip that comes with Python, where there is none yet (a .venv of uv has none)."""
         if not installed_version(self.python, "pip"):
             command = [str(self.python), "-m", "ensurepip", "--upgrade", "--default-pip"]
-            if subprocess.run(command, capture_output=True).returncode:
+            with timed("pip", "adding it"):
+                run = subprocess.run(command, capture_output=True)
+            if run.returncode:
                 raise SetupError("pip could not be added to .venv: rm -r .venv, then again")
 
     def pip(self, *arguments: str) -> None:
