@@ -27,12 +27,11 @@ _LEFT_OUT = argparse.SUPPRESS
 class CommandParser(argparse.ArgumentParser):
     """Parser of one command. Flags are spelled in full, so that a new flag breaks no script."""
 
-    def __init__(self, command: str, *, about: str, epilog: str = "") -> None:
+    def __init__(self, command: str, *, about: str, takes: str = "[MODEL] [FLAGS]") -> None:
         super().__init__(
             prog=f"draftmark {command}",
-            usage=f"draftmark {command} [MODEL] [FLAGS]",
+            usage=f"draftmark {command} {takes}",
             description=about,
-            epilog=epilog,
             formatter_class=_Formatter,
             add_help=False,
             allow_abbrev=False,

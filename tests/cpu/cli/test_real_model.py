@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -50,3 +51,24 @@ def test_check_foretells_what_a_start_takes(capsys: pytest.CaptureFixture[str]) 
     record = msgspec.convert(ready["resolved"], dict[str, Any])
     assert found["config"] == record["config"]
     assert found["sampling"]["temperature"] == {"value": 0.2, "source": "built-in model smollm2"}
+
+
+def test_a_recorded_run_is_run_again_and_a_change_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    prompt = ("--prompt", "Once upon a time", "--max-tokens", "6", "--temperature", "0")
+    done = run("generate", *prompt, "--json", "--record-plans", str(file))
+    ids = json.loads(done.stdout)["token_ids"]
+    assert again(file) == (0, "as recorded")
+    assert again(file, "--forced") == (0, "as recorded")
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(file.read_text().replace(f"[{ids[3]}]", f"[{ids[3] + 1}]", 1))
+    status, last = again(changed)
+    assert status == 1
+    assert f"emitted was [{ids[3] + 1}], is [{ids[3]}]" in last
+
+
+def again(file: Path, *flags: str) -> tuple[int, str]:
+    """(exit status, last line) of `draftmark rerun`."""
+    command = [sys.executable, "-m", "draftmark.cli.main", "rerun", str(file), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    return done.returncode, (done.stdout or done.stderr).splitlines()[-1]
