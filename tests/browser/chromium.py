@@ -50,7 +50,7 @@ class Chromium:
             ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         try:
-            self._http = httpx.Client(base_url=self._driver_url(), timeout=60, trust_env=False)
+            self._http = httpx.Client(base_url=self._driver_url(), timeout=300, trust_env=False)
             self._session = f"/session/{self._new_session()}"
         except BaseException:
             self._end_driver()
@@ -144,6 +144,7 @@ class Chromium:
     def _new_session(self) -> str:
         wanted = {
             "browserName": "chrome",
+            "timeouts": {"script": 240_000},
             "goog:chromeOptions": {
                 "binary": shutil.which("chromium"),
                 "args": [*_FLAGS, f"--user-data-dir={self._profile}"],

@@ -12,7 +12,7 @@ from tests.browser.fake_server import MODEL, Answer, FakeServer, Reply, refusal
 pytestmark = pytest.mark.browser
 
 TEXT = "document.querySelector('.answer:last-child .text').innerText"
-META = "document.querySelector('.answer:last-child .meta').innerText"
+META = "document.querySelector('.answer:last-child .meta span').innerText"
 READ_NOW = "document.dispatchEvent(new Event('visibilitychange'))"
 PROBLEM = "document.querySelector('.answer:last-child .problem:not([hidden])').innerText"
 
