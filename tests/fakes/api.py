@@ -100,7 +100,6 @@ async def open_api(
             yield Api(engine, service, app, client)
         finally:
             await engine.close()
-            service.close()
 
 
 @asynccontextmanager

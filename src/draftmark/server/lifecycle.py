@@ -133,7 +133,6 @@ async def _serve(
         await engine.close()
         await http.stop()
         await serving
-        service.close()
 
 
 async def _load(engine: EngineClient, service: Service, declared: Declared) -> None:

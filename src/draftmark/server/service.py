@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from draftmark.core.declared import Declared
 from draftmark.core.errors import Unavailable
 from draftmark.core.messages import EngineState
+from draftmark.engine.threads import in_thread
 from draftmark.server.access import ApiKeys, HostPolicy
 from draftmark.server.metrics import Metrics
 from draftmark.server.model import ServedModel, served_names
@@ -42,7 +42,7 @@ class Service:
             stats=lambda: engine.stats,
         )
         self._model: ServedModel | None = None
-        self._threads = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
+        self._text_places = asyncio.Semaphore(_TEXT_THREADS)
 
     def begin(self, model: ServedModel) -> None:
         """Requests are taken from now on, while the engine is ready."""
@@ -73,10 +73,14 @@ class Service:
         return f"the server is {state.state}" + (f": {state.detail}" if state.detail else "")
 
     async def off_loop(self, work: Callable[[], _T], *, size: int) -> _T:
-        """Run `work` on a body of `size` bytes: here when it is small, else in a thread."""
+        """Run `work` on a body of `size` bytes: here when it is small, else in a thread (one that
+        does not keep the process alive, as those of an executor would).
+        """
         if size <= _INLINE_BYTES:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        async with self._text_places:
+            return await in_thread(lambda progress: work(), _no_progress)
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+
+def _no_progress(phase: str) -> None:
+    """There is nothing to tell."""

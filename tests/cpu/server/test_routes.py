@@ -160,6 +160,7 @@ class TestStates:
     async def test_failed_with_requests_in_flight(self, api: Api, path: str) -> None:
         """D08: streams end with an error, nothing hangs, new requests get 503."""
         body = chat_body() if path == CHAT else {"prompt": "a"}
+        body |= {"max_tokens": 400, "ignore_eos": True}
         streaming = asyncio.create_task(api.client.post(path, json={**body, "stream": True}))
         while not api.engine.steps:
             await asyncio.sleep(0.001)
