@@ -39,7 +39,7 @@ def test_planned_commands_are_refused_by_name(
     [
         (["sevre"], "error: unknown command sevre (did you mean serve?)\n"),
         (["rerun"], "error: the following arguments are required: FILE\n"),
-        (["rerun", "x", "--free"], "error: unknown flag --free\n"),
+        (["rerun", "x", "--free"], "error: unknown flag --free (did you mean --forced?)\n"),
         (["--port", "1"], "error: unknown flag before the command --port\n"),
     ],
 )
