@@ -223,7 +223,12 @@ def make_request(
 
 
 def random_request(
-    request_id: int, rng: random.Random, *, prefixes: list[list[int]], is_hungry: bool = False
+    request_id: int,
+    rng: random.Random,
+    *,
+    prefixes: list[list[int]],
+    is_hungry: bool = False,
+    **fixed: object,
 ) -> Request:
     """Any parameters, a prompt of 1 to 63 tokens that may begin like others. A hungry one outgrows
     the pages it began with."""
@@ -250,7 +255,7 @@ def random_request(
         max_tokens=max_tokens,
         stop_ids=rng.sample(range(VOCAB), rng.choice([0, 1, 6])),
         seed=rng.randrange(-(2**63), 2**63),
-        **sampling,
+        **(sampling | fixed),
     )
 
 
