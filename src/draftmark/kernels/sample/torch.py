@@ -12,7 +12,8 @@ Legend: R rows, V vocabulary, C candidates (padded to the longest row).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -75,50 +76,66 @@ def sample(
     flags: tuple[RowFlag, ...],
 ) -> Tensor:
     """See `kernels.sample.sample`."""
-    tokens = argmax(logits)
     todo = [index for index, flag in enumerate(flags) if flag]
     step = max(1, CHUNK_ELEMENTS // logits.shape[1])
+    if 0 < len(todo) == len(flags) <= step:
+        return _sample_chunk(
+            _copy(logits), slots=slots, position=position, tables=tables, flags=flags
+        )
+    tokens = argmax(logits)
     for begin in range(0, len(todo), step):
         part = todo[begin : begin + step]
         rows = torch.tensor(part, device=logits.device)
         tokens[rows] = _sample_chunk(
-            logits[rows].to(torch.promote_types(logits.dtype, torch.float32)),
+            _copy(logits[rows]),
             slots=slots[rows],
             position=position[rows],
             tables=tables,
-            flags=[flags[index] for index in part],
+            flags=tuple(flags[index] for index in part),
         )
     return tokens
 
 
+def _copy(logits: Tensor) -> Tensor:
+    """In float32 at least, for the caller to change."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return logits.to(wide, copy=True)
+
+
 def _sample_chunk(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: list[RowFlag]
+    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: tuple[RowFlag, ...]
 ) -> Tensor:
     """`x` [R, V] is this call's own copy and is changed in place."""
     if any(flag & PROCESSED for flag in flags):
         process_(x, slots=slots, position=position, tables=tables, flags=flags)
-    tokens = argmax(x) if not all(flag & RowFlag.RANDOM for flag in flags) else slots.clone()
-    for truncated in (False, True):
-        group = [
-            index
-            for index, flag in enumerate(flags)
-            if flag & RowFlag.RANDOM and bool(flag & RowFlag.TRUNCATED) == truncated
-        ]
-        if not group:
-            continue
-        rows = torch.tensor(group, device=x.device)
-        drawn = _Draw.of(
-            x if len(group) == len(flags) else x[rows],
-            floats=tables.floats[slots[rows]],
-            ints=tables.ints[slots[rows]],
-            position=position[rows],
+    kinds = [flag & (RowFlag.RANDOM | RowFlag.TRUNCATED) for flag in flags]
+    if len(set(kinds)) == 1:
+        return _choose(kinds[0], x, slots=slots, position=position, tables=tables)
+    tokens = torch.empty_like(slots)
+    for kind in set(kinds):
+        rows = _rows(kinds, kind, x.device)
+        tokens[rows] = _choose(
+            kind, x[rows], slots=slots[rows], position=position[rows], tables=tables
         )
-        tokens[rows] = drawn.truncated() if truncated else drawn.whole()
     return tokens
 
 
+def _rows(kinds: list[RowFlag], wanted: RowFlag, device: torch.device) -> Tensor:
+    return torch.tensor([i for i, kind in enumerate(kinds) if kind == wanted], device=device)
+
+
+def _choose(
+    kind: RowFlag, x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables
+) -> Tensor:
+    """Tokens of rows that are alike: greedy, random, or random and truncated."""
+    if not kind & RowFlag.RANDOM:
+        return argmax(x)
+    draw = _Draw.of(x, floats=tables.floats[slots], ints=tables.ints[slots], position=position)
+    return draw.truncated() if kind & RowFlag.TRUNCATED else draw.whole()
+
+
 def process_(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: list[RowFlag]
+    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: Sequence[RowFlag]
 ) -> None:
     """Add logit_bias, mask stop ids below min_tokens, apply penalties to `x` [R, V] in place."""
 
@@ -138,20 +155,23 @@ def process_(
         values.masked_fill_(masked, -math.inf)
         x.index_put_((rows[:, None], ids.clamp_min(0)), values, accumulate=True)
     if (rows := rows_with(RowFlag.PENALTIES)) is not None:
-        x[rows] = _penalised(
-            x[rows], counts=tables.counts[slots[rows]], floats=tables.floats[slots[rows]]
+        _penalise_(
+            x, rows=rows, counts=tables.counts[slots[rows]], floats=tables.floats[slots[rows]]
         )
 
 
-def _penalised(x: Tensor, *, counts: Tensor, floats: Tensor) -> Tensor:
-    """Repetition over prompt and output, then frequency and presence over output (as vLLM)."""
+def _penalise_(x: Tensor, *, rows: Tensor, counts: Tensor, floats: Tensor) -> None:
+    """Repetition over prompt and output, then frequency and presence over output (as vLLM), in
+    `rows` [p] of `x`: only tokens that were seen are touched, few of the vocabulary."""
+    which, ids = counts.nonzero(as_tuple=True)
     presence, frequency, repetition = (
-        floats[:, [PRESENCE, FREQUENCY, REPETITION]].to(x.dtype).T[:, :, None]
+        floats[which][:, [PRESENCE, FREQUENCY, REPETITION]].to(x.dtype).unbind(1)
     )
-    outputs = (counts & OUTPUT_COUNT).to(x.dtype)
-    repeated = torch.where(x > 0, x / repetition, x * repetition)
-    x = torch.where(counts != 0, repeated, x)
-    return x - outputs * frequency - (outputs > 0) * presence
+    outputs = (counts[which, ids] & OUTPUT_COUNT).to(x.dtype)
+    where = (rows[which], ids)
+    seen = x[where]
+    seen = torch.where(seen > 0, seen / repetition, seen * repetition)
+    x.index_put_(where, seen - outputs * frequency - (outputs > 0) * presence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +200,9 @@ class _Draw:
             keys=noise.row_keys(ints[:, SEED], position),
         )
 
-    def scaled(self, x: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+    def scaled(self, x: Tensor) -> Tensor:
         """(x - max) / T in float64, at most 0 however small T is."""
-        return (x - self.top[rows]).mul_(self.inverse[rows])
+        return (x - self.top).mul_(self.inverse)
 
     def whole(self) -> Tensor:
         """Tokens [R] when nothing truncates: every token is a candidate."""
@@ -193,22 +213,26 @@ class _Draw:
         """Tokens [R] under top_k, top_p and min_p."""
         weights = self.scaled(self.x).exp_()
         floor, total = self._floors(weights)
-        tokens = torch.zeros_like(self.keys)
-        todo = torch.arange(len(tokens), device=tokens.device)
+        draw, tokens, todo = self, torch.empty_like(self.keys), None
         for guess in TOP_P_GUESSES:
-            level = (1.0 - self.top_p[todo]) * guess
-            found, complete = self._among(
-                weights if len(todo) == len(tokens) else weights[todo],
-                rows=todo,
-                threshold=torch.maximum(floor[todo], level),
-                total=total[todo],
-            )
-            complete |= level <= floor[todo]
-            tokens[todo[complete]] = found[complete]
-            todo = todo[~complete]
-            if len(todo) == 0:
+            level = (1.0 - draw.top_p) * guess
+            found, certain = draw._among(weights, threshold=floor.maximum(level), total=total)
+            done = certain | (level <= floor)
+            if todo is None:
+                tokens = found
+                todo = torch.arange(len(found), device=found.device)
+            else:
+                tokens[todo] = found
+            if done.all():
                 break
+            left = ~done
+            draw, weights, floor, total = draw.rows(left), weights[left], floor[left], total[left]
+            todo = todo[left]
         return tokens
+
+    def rows(self, mask: Tensor) -> _Draw:
+        """The rows where `mask` [R] is set."""
+        return _Draw(**{field.name: getattr(self, field.name)[mask] for field in fields(self)})
 
     def _floors(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """(smallest weight that top_k and min_p let through, mass that top_p is a share of)."""
@@ -225,27 +249,25 @@ class _Draw:
         total = torch.where(limited, best.cumsum(1).gather(1, last)[:, 0], total)
         return torch.maximum(floor, self.min_p), total
 
-    def _among(
-        self, weights: Tensor, *, rows: Tensor, threshold: Tensor, total: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Draw among the candidates whose weight reaches `threshold` [r]; -> (tokens, certain).
+    def _among(self, weights: Tensor, *, threshold: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw among the candidates whose weight reaches `threshold` [R]; -> (tokens, certain).
 
         `certain` rows hold all of top_p's mass: what was left out could not have been kept.
         """
-        x = self.x if len(rows) == len(self.x) else self.x[rows]
-        values, ids = _sorted_candidates(x, weights >= threshold[:, None])
-        scaled = self.scaled(values, rows)
+        values, ids = _sorted_candidates(self.x, weights >= threshold[:, None])
+        scaled = self.scaled(values)
         weight = scaled.exp()
         mass = weight.cumsum(1)
-        wanted = self.top_p[rows, None] * total[:, None]
+        wanted = (self.top_p * total)[:, None]
         rank = torch.arange(ids.shape[1], device=ids.device)
-        keep = (rank < self.top_k[rows, None]) & (weight >= self.min_p[rows, None])
-        keep &= (mass - weight < wanted) | (self.top_p[rows, None] >= 1.0)
+        keep = (rank < self.top_k[:, None]) & (weight >= self.min_p[:, None])
+        is_open = (self.top_p >= 1.0)[:, None]
+        keep &= (mass - weight < wanted) | is_open
         keep[:, 0] = True
-        scaled += noise.gumbel(self.keys[rows], ids)
+        scaled += noise.gumbel(self.keys, ids)
         best = scaled.masked_fill_(~keep, -math.inf).argmax(-1, keepdim=True)
-        certain = (mass[:, -1] >= wanted[:, 0] * MASS_MARGIN) & (self.top_p[rows] < 1.0)
-        return ids.gather(1, best)[:, 0], certain
+        certain = (mass[:, -1:] >= wanted * MASS_MARGIN) & ~is_open
+        return ids.gather(1, best)[:, 0], certain[:, 0]
 
 
 def sum_rows(x: Tensor) -> Tensor:
