@@ -115,6 +115,30 @@ def test_equals_the_reference_at_the_vocabulary_of_a_model() -> None:
     assert op.sample(logits, **arguments).tolist() == want.tolist()
 
 
+@pytest.mark.parametrize("tail_weight", [3e-2, 1e-3, 1e-5, 1e-9])
+def test_top_p_reaches_into_a_heavy_tail(tail_weight: float) -> None:
+    """One peak over a tail so wide that it holds most of the mass: the first guesses of the
+    threshold find only the peak, whose own mass is not enough."""
+    vocab, rows = 4096, 24
+    tables = make_tables(rows, vocab)
+    tables.floats[:, op.TOP_P] = 0.97
+    tables.ints[:, op.SEED] = torch.arange(rows)
+    logits = torch.full((rows, vocab), math.log(tail_weight), dtype=torch.float64)
+    logits += torch.arange(vocab) * 1e-6
+    logits[:, 77] = 0.0 if tail_weight > 1e-6 else -5.0  # the last is an ordinary flat row
+    slots = torch.arange(rows)
+    arguments = {
+        "slots": slots,
+        "position": slots,
+        "tables": tables,
+        "flags": row_flags(tables, slots),
+    }
+    want = op.sample(logits, **arguments, backend="reference").tolist()
+    assert op.sample(logits, **arguments).tolist() == want
+    if tail_weight in (3e-2, 1e-3):
+        assert len(set(want)) > 2
+
+
 def test_does_not_depend_on_batch_row_or_slot() -> None:
     rng = random.Random(11)
     vocab = 49152
