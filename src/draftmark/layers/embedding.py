@@ -27,7 +27,7 @@ class Embedding(Layer):
 
 
 class Head(Layer):
-    """hidden [M, hidden] -> logits [M, vocab], in the activations' dtype.
+    """hidden [M, hidden] -> logits [M, vocab], in float32 at least.
 
     A head tied to an embedding has no weight of its own to load. Where the backend keeps a layout
     of its own, a tied head still costs a second copy of the table: rows of it cannot be looked up,
@@ -68,4 +68,4 @@ class Head(Layer):
         return 0 if self.shares_table else op.stored_bytes(self.prepared)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return op.linear(hidden, self.prepared, backend=self.backend)
+        return op.wide_linear(hidden, self.prepared, backend=self.backend)

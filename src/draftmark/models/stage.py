@@ -19,7 +19,7 @@ How the runtime uses the model side (one rank, everything under `torch.inference
     out.hidden                     # [N, hidden] in `dtype`; after the final norm on the last stage
     out.bad_layer                  # [N] int32: first layer (global number) whose output had a
                                    # non-finite value in this token's row, -1 for none
-    logits = stage.logits(out.hidden[rows])               # [M, vocab] in `dtype`
+    logits = stage.logits(out.hidden[rows])               # [M, vocab], float32 at least
 
 `pools` is one `(k_pool, v_pool)` a layer of this stage, in layer order, each
 [num_pages, page_tokens, kv_heads, head_dim]; they may hold anything, NaN included, where nothing
@@ -108,7 +108,10 @@ class Stage(nn.Module):
         return StageOutput(hidden, bad_layer)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Rows of `forward`'s hidden [M, hidden] -> [M, vocab]. Only the last stage has a head."""
+        """Rows of `forward`'s hidden [M, hidden] -> [M, vocab], float32 at least.
+
+        Only the last stage has a head.
+        """
         assert self.head is not None, "this stage has no head"
         return self.head(hidden)
 
@@ -136,8 +139,11 @@ class Stage(nn.Module):
         heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
         per_token = 5 * config.hidden_size + 4 * heads + 3 * config.intermediate_size + context
         keys = 2 * context * shape.kv_heads * shape.head_dim
-        elements = tokens * per_token + keys + logits_rows * config.vocab_size
-        return elements * self.placement.dtype.itemsize
+        itemsize = self.placement.dtype.itemsize
+        # The head's two rounded parts, and their sum in float32.
+        per_logit = 2 * itemsize + max(itemsize, 4)
+        logits = logits_rows * config.vocab_size * per_logit
+        return (tokens * per_token + keys) * itemsize + logits
 
     def _holders(self) -> list[Layer]:
         return [module for module in self.modules() if isinstance(module, Layer)]

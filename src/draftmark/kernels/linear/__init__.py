@@ -8,6 +8,11 @@ x [M, K] contiguous or a row slice, W [N, K], b [N] or None, residual [M, N], al
 the weights in the form the backend takes; the plain tensor may be dropped afterwards. `onednn`
 keeps its own blocked layout (CPU, bf16 and fp16 only) and adds the residual and the gate before
 rounding, which the others do after.
+
+    wide_linear(x)   = x W^T in float32 at least
+
+is for the output head: at a logit of 25 a bf16 step is 0.125, so that candidates tie which differ,
+and the lower id wins for no reason.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ _MODULES = {"reference": reference, "torch": plain, "onednn": onednn}
 _PREPARE = {name: module.prepare for name, module in _MODULES.items()}
 _PREPARE_GATED = {name: module.prepare_gated for name, module in _MODULES.items()}
 _LINEAR = {name: module.linear for name, module in _MODULES.items()}
+_WIDE = {name: module.wide_linear for name, module in _MODULES.items()}
 _GATED = {name: module.gated_linear for name, module in _MODULES.items()}
 
 
@@ -42,6 +48,11 @@ def linear(
     backend: str,
 ) -> Tensor:
     return _LINEAR[backend](x, weight, bias, residual)
+
+
+def wide_linear(x: Tensor, weight: Tensor, *, backend: str) -> Tensor:
+    """x [M, K] -> [M, N], float32 for narrower dtypes, else x's own."""
+    return _WIDE[backend](x, weight)
 
 
 def gated_linear(x: Tensor, prepared: tuple[Tensor, ...], *, backend: str) -> Tensor:

@@ -32,6 +32,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | No
     return _pointwise_binary(x, residual, weight, bias, "add")
 
 
+def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """The rounded product, and what rounding took: x W^T - rounded, subtracted before it is rounded
+    in turn. Twice the reading of W, because oneDNN's binding has no wider output."""
+    rounded = linear(x, weight, None, None)
+    rest = linear(x, weight, None, -rounded)
+    return rounded.float().add_(rest)
+
+
 def gated_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
     gate_weight, up_weight, *biases = prepared
     gate_bias, up_bias = biases if biases else (None, None)

@@ -20,6 +20,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | No
     return _wide(x, weight, bias, residual).to(x.dtype)
 
 
+def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
+    return _wide(x, weight, None, None)
+
+
 def gated_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
     weight, *bias = prepared
     return silu_mul.silu_mul(_wide(x, weight, bias[0] if bias else None, None)).to(x.dtype)
