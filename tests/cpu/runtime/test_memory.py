@@ -1,0 +1,97 @@
+"""What memory is counted, and what is said when there is not enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from draftmark.cache.spec import AttentionSpec
+from draftmark.core.errors import BudgetError, ConfigError
+from draftmark.kernels.backends import Backends
+from draftmark.runtime import memory
+from draftmark.runtime.device import dtype_of, find_device, name_of
+from draftmark.runtime.memory import allocate_pools, free_bytes, total_bytes, workspace_bytes
+from draftmark.runtime.slots import Slots, slot_bytes
+from draftmark.runtime.staging import StagingRing, StepShape, staging_bytes
+from tests.cpu.runtime.harness import CPU, MAX_CONTEXT, VOCAB, make_stage
+
+SPECS = [AttentionSpec(layer=i, kv_heads=2, head_dim=8, dtype_bytes=4) for i in range(3)]
+
+
+def test_pools_have_a_pair_a_layer_and_begin_as_told() -> None:
+    pools = allocate_pools(SPECS, num_pages=5, dtype=torch.float32, device=CPU, fill=torch.nan)
+    assert len(pools) == 3
+    for pool in (pool for pair in pools for pool in pair):
+        assert pool.shape == (5, 16, 2, 8) and pool.isnan().all()
+    taken = sum(pool.nbytes for pair in pools for pool in pair)
+    assert taken == 5 * 16 * sum(spec.token_bytes for spec in SPECS)
+
+
+def test_more_pages_than_memory_is_a_budget_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10_000)
+    with pytest.raises(BudgetError, match="10000 are free") as caught:
+        allocate_pools(SPECS, num_pages=50, dtype=torch.float32, device=CPU)
+    assert caught.value.param == "kv_pool_tokens"
+
+
+def test_an_allocation_that_fails_is_a_budget_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*shape: object, **options: object) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(BudgetError, match="cannot be allocated"):
+        allocate_pools(SPECS, num_pages=5, dtype=torch.float32, device=CPU)
+
+
+def test_slot_bytes_are_what_the_tables_take() -> None:
+    slots = Slots(num_slots=7, max_context=MAX_CONTEXT, vocab_size=VOCAB, device=CPU)
+    tables = slots.tables
+    held = [slots.state, slots.pages, tables.floats, tables.ints, tables.stop_ids]
+    held += [tables.bias_ids, tables.bias_values, tables.counts]
+    assert 7 * slot_bytes(max_context=MAX_CONTEXT, vocab_size=VOCAB) == sum(t.nbytes for t in held)
+
+
+def test_staging_bytes_are_what_an_entry_takes() -> None:
+    shape = StepShape(max_rows=5, max_prefill_tokens=40)
+    entry = StagingRing(1, shape=shape, device=CPU).take()
+    held = [entry._host, entry.packed, entry.bad_prefill, entry.logprobs, entry.prompt_logprobs]
+    assert staging_bytes(shape) == sum(tensor.nbytes for tensor in held)
+
+
+def test_workspace_grows_with_what_a_step_may_hold() -> None:
+    stage = make_stage(backends=Backends())
+    sizes = {"max_context": 64, "max_running": 4, "prefill_tokens": 32}
+    least = workspace_bytes(stage, vocab_size=VOCAB, **sizes)
+    for name in ("max_context", "prefill_tokens"):
+        assert workspace_bytes(stage, vocab_size=VOCAB, **{**sizes, name: 2 * sizes[name]}) > least
+    assert workspace_bytes(stage, vocab_size=VOCAB, **{**sizes, "max_running": 200}) > least
+
+
+def test_a_control_group_limits_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page cache inside the limit counts as free: it is given back on demand."""
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("900000\n")
+    (tmp_path / "memory.stat").write_text("anon 600000\ninactive_file 300000\n")
+    assert memory._group_room(tmp_path) == 400_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._group_room(tmp_path) is None
+    assert memory._group_room(tmp_path / "none") is None
+    monkeypatch.setattr(memory, "_group_room", lambda group: 5)
+    assert free_bytes(CPU) == 5
+    assert total_bytes(CPU) > 5
+
+
+def test_formats_and_devices_by_name() -> None:
+    assert dtype_of("bfloat16") is torch.bfloat16 and name_of(torch.float64) == "float64"
+    for name in ("int8", "bool", "nn", "nothing"):
+        with pytest.raises(ConfigError, match="--dtype"):
+            dtype_of(name)
+    assert find_device("cpu") == CPU
+    if not torch.cuda.is_available():
+        assert find_device(None) == CPU
+        with pytest.raises(ConfigError, match="--device cuda"):
+            find_device("cuda")
