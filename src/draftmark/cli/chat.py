@@ -10,6 +10,7 @@ from draftmark.cli.arguments import (
     CommandParser,
     add_config_flags,
     add_sampling_flags,
+    declared_from,
     sampling_from,
 )
 from draftmark.cli.talk import Conversation
@@ -65,6 +66,7 @@ def _with_model(given: argparse.Namespace) -> int:
 
     sampling = sampling_from(given)
     limit = sampling.pop("max_tokens")
+    declared = declared_from(given)
     with open_engine(given) as engine:
-        talker = LocalTalker(engine, sampling=sampling)
+        talker = LocalTalker(engine, model=declared.config.model.model, sampling=sampling)
         return Conversation(talker, system=given.system, max_tokens=limit).run()

@@ -25,7 +25,7 @@ def open_engine(given: argparse.Namespace) -> Iterator[Engine]:
     Phases of the start are shown in a terminal. The log is kept back, and shown if the engine
     fails: the one line of an error says what, the log says where.
     """
-    declared_from(given)  # refuses before anything starts
+    declared_from(given)  # refuses what is wrong before anything starts
     with (
         _held_back_log(),
         Engine(config=given.config, progress=_show, **given_from(given)) as engine,
@@ -68,14 +68,15 @@ def _held_back_log() -> Iterator[None]:
 class LocalTalker:
     """Speaks to an engine of our own."""
 
-    def __init__(self, engine: Engine, *, sampling: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, *, model: str, sampling: dict[str, Any]) -> None:
         self._engine = engine
+        self._model = model
         self._sampling = sampling
 
     @property
     def name(self) -> str:
         ready = self._engine.ready
-        return f"{ready['architecture']} in {ready['dtype']}, context {ready['max_context']}"
+        return f"{self._model} in {ready['dtype']}, context {ready['max_context']}"
 
     def answer(
         self, messages: list[Message], *, max_tokens: int | None
