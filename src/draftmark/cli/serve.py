@@ -68,7 +68,7 @@ def welcome(url: str, model: ServedModel, *, has_keys: bool) -> str:
 
 def _request(url: str, model: ServedModel, *, has_keys: bool) -> str:
     """A curl command: a chat where the model has a template, else a completion."""
-    body: dict[str, object] = {"model": model.names[0], "max_tokens": 64}
+    body: dict[str, object] = {"model": model.names[0], "max_tokens": 64, "temperature": 0}
     if model.template is None:
         path = "/v1/completions"
         body["prompt"] = _QUESTION
