@@ -103,7 +103,7 @@ class Conversation:
     def run(self) -> int:
         """Until the user leaves; 1 when lines came from a file and one of them failed."""
         if self._is_terminal:
-            with contextlib.suppress(ImportError):
+            with contextlib.suppress(ImportError):  # without readline, plain input
                 import readline  # noqa: F401 (line editing and history for input())
             self._note(f"{self.talker.name}. /help explains, Ctrl-D leaves.")
         while (line := self._read_line()) is not None:
