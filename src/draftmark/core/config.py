@@ -53,8 +53,8 @@ class ModelConfig:
     )
     dtype: str | None = _option(
         AUTO,
-        "Number format of weights and activations. auto: the checkpoint's on a GPU, the fastest of "
-        "a short probe on a CPU.",
+        "Number format of weights and activations. auto: the checkpoint's; on a CPU another one if "
+        "a short probe finds it clearly faster.",
         choices=("bfloat16", "float16", "float32", "float64"),
     )
     kv_dtype: str | None = _option(

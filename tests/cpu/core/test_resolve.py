@@ -74,8 +74,15 @@ def test_the_dtype_probe_shows_its_times_and_never_picks_float16() -> None:
     source = on_cpu().sources["model.dtype"]
     assert source.kind == "measured"
     assert "bfloat16 8.00 ms" in source.note and "float32 2.50 ms" in source.note
-    fast = msgspec.structs.replace(CPU, probe_ms={"bfloat16": 1.0, "float32": 2.5})
-    assert resolve(load_config({}), MODEL, fast).dtype == "bfloat16"
+    for times, dtype in (
+        ({"bfloat16": 1.0, "float32": 2.5}, "bfloat16"),
+        ({"bfloat16": 1.2, "float32": 1.0}, "bfloat16"),  # not clearly faster
+        ({"bfloat16": 1.3, "float32": 1.0}, "float32"),
+    ):
+        device = msgspec.structs.replace(CPU, probe_ms=times)
+        assert resolve(load_config({}), MODEL, device).dtype == dtype
+    single = msgspec.structs.replace(MODEL, dtype="float16")
+    assert resolve(load_config({}), single, CPU).dtype == "float32"
 
 
 def test_an_explicit_dtype_wins_over_the_probe() -> None:
