@@ -178,6 +178,7 @@ async def main() -> None:
         "cached_tokens": used.cached_tokens,
         "preemptions": used.preemptions,
         "overrun": used.overrun_tokens,
+        "engine_us_a_step": used.engine_us / max(used.steps, 1),
         "seconds": seconds,
         "problems": len(soak.problems),
     }
