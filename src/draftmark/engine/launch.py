@@ -170,18 +170,20 @@ def start_child(name: str, *, arguments: Sequence[str]) -> Child:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with huge pages for the C library's large blocks.
+    """Ours, with two settings that libraries read when a process starts; what the user set wins.
 
-    A CPU worker reads every weight each step: with 4 KiB pages it spends a third of its time on
-    address translation (42 against 28 ms a step for SmolLM2-135M in a virtual machine). glibc takes
-    its settings when a process starts, so only the parent can give them; other C libraries ignore
-    them. What the user set is kept, and wins.
+    Huge pages for the C library's large blocks: a CPU worker reads every weight each step, and
+    with 4 KiB pages a third of its time is address translation. And a short spin of OpenMP threads
+    at a barrier: longer than the gaps between parallel operations, much shorter than a time slice.
+    By default they spin for as long as the thread they wait for is kept from running by another
+    process, which makes a step a hundred times slower. See docs/measured.md for both.
     """
-    given = os.environ.get(_TUNABLES, "")
-    if _HUGE_PAGES_KEY in given:
-        return dict(os.environ)
-    ours = f"{_HUGE_PAGES_KEY}=1"
-    return {**os.environ, _TUNABLES: f"{given}:{ours}" if given else ours}
+    environment = {"GOMP_SPINCOUNT": "5000", **os.environ}
+    given = environment.get(_TUNABLES, "")
+    if _HUGE_PAGES_KEY not in given:
+        ours = f"{_HUGE_PAGES_KEY}=1"
+        environment[_TUNABLES] = f"{given}:{ours}" if given else ours
+    return environment
 
 
 def end_now(pids: Sequence[int], *, addresses: Addresses) -> Callable[[], None]:
