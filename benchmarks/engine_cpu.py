@@ -2,15 +2,17 @@
 
 Counted is the whole engine process (all threads, system time too): taking messages, scheduling,
 encoding, decoding, output fan-out; not the worker. Steady decoding: every row runs in every step,
-nothing arrives or ends. `turn` is how long a step takes the fake worker.
+nothing arrives or ends. `step_ms` is how long the fake worker pauses in a step: 0 keeps the engine
+busy, as a fast device does; with a pause, waking up on cold caches costs as much again.
 
-    python benchmarks/engine_cpu.py [--rows 64 256] [--steps 400] [--step-ms 5]
+    python benchmarks/engine_cpu.py [--rows 64 256] [--steps 400] [--step-ms 0 5]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 
 from harness import fake_engine, print_result
 
@@ -49,13 +51,14 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--step-ms", type=float, nargs="+", default=[0.0, 5.0])
     arguments = parser.parse_args()
-    results = []
-    for rows in arguments.rows:
-        faults = {"step_ms": arguments.step_ms, "max_context": 2048, "free_mib": 1024}
+    results: list[dict[str, object]] = []
+    for step_ms, rows in itertools.product(arguments.step_ms, arguments.rows):
+        faults = {"step_ms": step_ms, "max_context": 2048, "free_mib": 1024}
         async with fake_engine(faults=faults, max_running=rows) as client:
-            results.append(await measure(client, rows=rows, steps=arguments.steps))
+            measured = await measure(client, rows=rows, steps=arguments.steps)
+        results.append({"step_ms": step_ms, **measured})
     print_result(results, benchmark="engine_cpu", limit_us={"64": 200, "256": 500})
 
 

@@ -61,9 +61,11 @@ class Engine:
         self._stats_at = 0.0
         self._has_news = True
         self._cpu_at_start_ns = time.process_time_ns()
+        self._may_have_messages = True
+        self._client_fd = client.fd
         self._life_fd = worker.child.life.fileno()
         self._poller = select.poll()
-        for fd in (client.fd, worker.channel.fd, self._life_fd):
+        for fd in (self._client_fd, worker.channel.fd, self._life_fd):
             self._poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
@@ -74,8 +76,8 @@ class Engine:
 
     def step(self) -> None:
         """One turn. Does what there is to do, and nothing twice."""
-        outputs = self._take_messages()
-        outputs += self._commit_results()
+        outputs = self._take_messages() if self._may_have_messages else []
+        outputs += self._commit_result()
         self._send_plans()
         self._tell(outputs)
 
@@ -98,16 +100,18 @@ class Engine:
                     raise AssertionError("the engine was started twice")
         return outputs
 
-    def _commit_results(self) -> list[RequestOutput]:
-        outputs: list[RequestOutput] = []
-        while (result := self._worker.receive_result()) is not None:
-            self._has_news = True
-            self._watch.arrived(now=time.monotonic())
-            if self._recorder is not None:
-                self._recorder.result(result)
-            outputs += self._scheduler.commit(result)
-            if self._stop_on_nan:
-                _refuse_nan(result)
+    def _commit_result(self) -> list[RequestOutput]:
+        """One a turn: another one that is here already makes the next wait return at once."""
+        result = self._worker.receive_result()
+        if result is None:
+            return []
+        self._has_news = True
+        self._watch.arrived(now=time.monotonic())
+        if self._recorder is not None:
+            self._recorder.result(result)
+        outputs = self._scheduler.commit(result)
+        if self._stop_on_nan:
+            _refuse_nan(result)
         return outputs
 
     def _send_plans(self) -> None:
@@ -141,13 +145,15 @@ class Engine:
         now = time.monotonic()
         self._watch.check(now=now)
         # Sending may have swallowed the edge that announces input.
-        if self._client.has_input or self._worker.channel.has_input:
+        self._may_have_messages = self._client.has_input
+        if self._may_have_messages or self._worker.channel.has_input:
             return
         due = self._next_word
         if self._watch.deadline is not None:
             due = min(due, self._watch.deadline)
-        events = self._poller.poll(max(0, math.ceil((due - now) * 1000)))
-        if any(fd == self._life_fd for fd, _ in events):
+        ready = [fd for fd, _ in self._poller.poll(max(0, math.ceil((due - now) * 1000)))]
+        self._may_have_messages = self._client_fd in ready
+        if self._life_fd in ready:
             self._worker.report_death(self._watch.describe(now=time.monotonic()))
 
 
