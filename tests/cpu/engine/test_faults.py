@@ -130,6 +130,7 @@ async def test_a_non_finite_value_stops_the_server_when_asked(harness: Harness) 
 # -- during the start
 
 
+@pytest.mark.slow
 async def test_a_worker_that_takes_long_to_import_is_waited_for(harness: Harness) -> None:
     """Longer than an engine may be silent: it must not block on a worker that is not there yet."""
     client = await harness.start(faults={"connect_after": 2.5}, options={"silence_limit_s": 1.5})
