@@ -16,30 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from cpu_step import SMOLLM2
 
 from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
 from draftmark.kernels.backends import choose
-from draftmark.kernels.rope import RopeScaling
-from draftmark.layers.attention import AttentionConfig
-from draftmark.layers.decoder import DecoderConfig
 from draftmark.layers.weight import Placement
 from draftmark.models.stage import Stage
 from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.memory import RunLimits
 from draftmark.runtime.stage_run import StageRun, make_stage_run
 
-SMOLLM2 = DecoderConfig(
-    num_layers=30,
-    vocab_size=49152,
-    intermediate_size=1536,
-    norm_eps=1e-5,
-    attention=AttentionConfig(hidden_size=576, num_heads=9, kv_heads=3, head_dim=64),
-    mlp_bias=False,
-    tied_head=True,
-    rope_theta=1e5,
-    rope_scaling=RopeScaling(),
-    max_context=8192,
-)
 CONTEXT = 1024
 # name -> (temperature, top_p, top_k, presence, frequency, repetition, logprobs)
 KINDS: dict[str, tuple[float, float, int, float, float, float, int]] = {

@@ -18,6 +18,7 @@ import msgspec
 
 from draftmark.core.declared import Declared
 from draftmark.core.errors import DraftmarkError, EngineFailure, Overloaded, Unavailable
+from draftmark.core.faults import error_from
 from draftmark.core.messages import (
     Abort,
     Add,
@@ -34,7 +35,6 @@ from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import WorkerFailed
 from draftmark.core.validate import check_built
 from draftmark.engine.channel import EngineInit, FromEngineProcess
-from draftmark.engine.faults import error_from
 from draftmark.engine.launch import WORKER_MODULE
 from draftmark.engine.source import Progress, Source, resolve_source
 from draftmark.engine.stream import OutputStream

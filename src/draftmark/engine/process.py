@@ -17,11 +17,11 @@ from types import FrameType
 
 import zmq
 
+from draftmark.core.faults import failure_from
 from draftmark.core.messages import EngineState
 from draftmark.core.parent import watch_parent
 from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess, decode_to_engine
 from draftmark.engine.engine import Engine, make_engine
-from draftmark.engine.faults import failure_from
 from draftmark.engine.launch import Addresses, end_now
 from draftmark.engine.logs import log_as_child
 from draftmark.engine.startup import start_worker

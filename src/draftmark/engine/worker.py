@@ -9,10 +9,10 @@ from typing import TypeVar
 import zmq
 
 from draftmark.core.errors import EngineFailure
+from draftmark.core.faults import error_from
 from draftmark.core.start import Stop, ToWorkerStart, WorkerFailed
 from draftmark.core.step import StepResult
 from draftmark.engine.channel import Channel, FromWorker, decode_from_worker
-from draftmark.engine.faults import error_from
 from draftmark.engine.launch import Addresses, start_child
 
 logger = logging.getLogger(__name__)

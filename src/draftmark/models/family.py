@@ -29,6 +29,29 @@ class Names:
         return any(pattern.fullmatch(tensor) for pattern in self.ignored)
 
 
+def decoder_names(
+    layer: Mapping[str, tuple[str, str]],
+    *,
+    num_layers: int,
+    tied_head: bool,
+    ignored: tuple[re.Pattern[str], ...] = (),
+) -> Names:
+    """`layer` maps the tensors of one layer; embedding, layers, norm and head are named alike in
+    every dense family. A tied head may be saved all the same, and is then ignored."""
+    used = {
+        "model.embed_tokens.weight": ("embedding.weight", ""),
+        "model.norm.weight": ("norm.weight", ""),
+    }
+    for n in range(num_layers):
+        for tensor, (parameter, block) in layer.items():
+            used[f"model.layers.{n}.{tensor}"] = (f"layers.{n}.{parameter}", block)
+    if tied_head:
+        ignored += (re.compile(r"lm_head\.weight"),)
+    else:
+        used["lm_head.weight"] = ("head.weight", "")
+    return Names(used=used, ignored=ignored)
+
+
 # Keys that change the maths of a dense decoder, with the values that leave it as we build it.
 # Families that use them have other model types; a checkpoint of ours that sets one is not ours.
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {

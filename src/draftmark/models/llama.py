@@ -10,7 +10,7 @@ from transformers.models.llama.configuration_llama import LlamaConfig
 
 from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.decoder import DecoderConfig
-from draftmark.models.family import Names, read_rope, refuse_unbuilt
+from draftmark.models.family import Names, decoder_names, read_rope, refuse_unbuilt
 
 ARCHITECTURE = "LlamaForCausalLM"
 
@@ -70,17 +70,10 @@ def names(config: DecoderConfig) -> Names:
         layer |= _ATTENTION_BIAS
     if config.mlp_bias:
         layer |= _MLP_BIAS
-    used = {
-        "model.embed_tokens.weight": ("embedding.weight", ""),
-        "model.norm.weight": ("norm.weight", ""),
-    }
-    for n in range(config.num_layers):
-        for tensor, (parameter, block) in layer.items():
-            used[f"model.layers.{n}.{tensor}"] = (f"layers.{n}.{parameter}", block)
-    # Old checkpoints saved the rotary frequencies, which the configuration gives.
-    ignored = [re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")]
-    if config.tied_head:
-        ignored.append(re.compile(r"lm_head\.weight"))
-    else:
-        used["lm_head.weight"] = ("head.weight", "")
-    return Names(used=used, ignored=tuple(ignored))
+    return decoder_names(
+        layer,
+        num_layers=config.num_layers,
+        tied_head=config.tied_head,
+        # Old checkpoints saved the rotary frequencies, which the configuration gives.
+        ignored=(re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),),
+    )

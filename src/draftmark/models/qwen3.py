@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
 
 from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.decoder import DecoderConfig
-from draftmark.models.family import Names, read_rope, refuse_unbuilt
+from draftmark.models.family import Names, decoder_names, read_rope, refuse_unbuilt
 
 ARCHITECTURE = "Qwen3ForCausalLM"
 
@@ -66,16 +65,4 @@ def names(config: DecoderConfig) -> Names:
     layer = dict(_LAYER)
     if config.attention.bias:
         layer |= _ATTENTION_BIAS
-    used = {
-        "model.embed_tokens.weight": ("embedding.weight", ""),
-        "model.norm.weight": ("norm.weight", ""),
-    }
-    for n in range(config.num_layers):
-        for tensor, (parameter, block) in layer.items():
-            used[f"model.layers.{n}.{tensor}"] = (f"layers.{n}.{parameter}", block)
-    ignored: tuple[re.Pattern[str], ...] = ()
-    if config.tied_head:
-        ignored = (re.compile(r"lm_head\.weight"),)
-    else:
-        used["lm_head.weight"] = ("head.weight", "")
-    return Names(used=used, ignored=ignored)
+    return decoder_names(layer, num_layers=config.num_layers, tied_head=config.tied_head)

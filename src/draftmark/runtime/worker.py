@@ -19,14 +19,13 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from queue import SimpleQueue
 
 import msgspec
 import psutil
 import zmq
 
-from draftmark.core.errors import DraftmarkError
+from draftmark.core.faults import failure_from
 from draftmark.core.parent import watch_parent
 from draftmark.core.start import (
     AllocatePools,
@@ -35,7 +34,6 @@ from draftmark.core.start import (
     LoadWeights,
     Stop,
     ToWorkerStart,
-    WorkerFailed,
     WorkerInit,
 )
 from draftmark.core.step import StepPlan
@@ -167,17 +165,6 @@ class WorkerProcess:
 def is_map(data: bytes) -> bool:
     """Whether a message is of the start conversation: maps in msgpack. Plans are arrays."""
     return 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE
-
-
-def failure_from(error: Exception) -> WorkerFailed:
-    """The user's error by name, anything else as a crash with its traceback."""
-    if isinstance(error, DraftmarkError):
-        return WorkerFailed(kind=type(error).__name__, message=error.message, param=error.param)
-    return WorkerFailed(
-        kind="crash",
-        message=f"{type(error).__name__}: {error}",
-        traceback="".join(traceback.format_exception(error)),
-    )
 
 
 def main() -> None:
