@@ -11,15 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from draftmark.cli.main import main
 from tests.fakes.chat_server import FakeChatServer, chat_server
 
 COMMAND = [sys.executable, "-m", "draftmark.cli.main", "chat"]
-# Makes the terminal the controlling one, so that byte 3 is a real Ctrl-C.
-LOGIN = "import os, sys; os.login_tty(os.open(os.ttyname(0), os.O_RDWR)); " + (
-    "os.execv(sys.argv[1], sys.argv[1:])"
+# Makes the terminal the controlling one, so that byte 3 is a real Ctrl-C, and lets Ctrl-C mean what
+# it means to a login: a test run in the background of a shell inherits it as ignored.
+LOGIN = (
+    "import os, signal, sys; os.login_tty(os.open(os.ttyname(0), os.O_RDWR)); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 DEADLINE_S = 20.0
 
@@ -117,6 +120,16 @@ class Terminal:
             self.seen += os.read(self._fd, 1 << 16).decode(errors="replace")
         self.seen = self.seen.partition(text)[2]
 
+    def wait_for_prompt(self) -> None:
+        """Until it waits for input. Readline shows the prompt first, and what Python is told of a
+        signal between the two it acts on only at the next key."""
+        self.wait_for("> ")
+        process = psutil.Process(self._process.pid)
+        deadline = time.monotonic() + DEADLINE_S
+        while process.status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline, f"still {process.status()} after the prompt"
+            time.sleep(0.001)
+
     def end(self) -> int:
         status = self._process.wait(DEADLINE_S)
         os.close(self._fd)
@@ -137,33 +150,33 @@ def terminal(server: FakeChatServer) -> Iterator[Terminal]:
 def test_ctrl_c_stops_the_answer_and_keeps_what_arrived(
     terminal: Terminal, server: FakeChatServer
 ) -> None:
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("endless words\n")
     terminal.wait_for("endless words endless words")
     terminal.type("\x03")
     terminal.wait_for("stopped]")
     assert server.has_left.wait(DEADLINE_S), "the request was not aborted"
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("more\n")
     terminal.wait_for("1 tokens")
     said = [message["content"] for message in server.bodies[1]["messages"]]
     assert said[0] == "endless words" and said[1].startswith("endless ") and said[2] == "more"
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("\x04")
     assert terminal.end() == 0
 
 
 def test_two_ctrl_c_at_the_prompt_leave(terminal: Terminal) -> None:
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("\x03")
     terminal.wait_for("Ctrl-C again leaves")
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("\x03")
     assert terminal.end() == 0
 
 
 def test_exit_leaves(terminal: Terminal) -> None:
-    terminal.wait_for("> ")
+    terminal.wait_for_prompt()
     terminal.type("/nonsense\n")
     terminal.wait_for("unknown command /nonsense")
     terminal.type("/exit\n")
