@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from draftmark.core.declared import Declared
+from draftmark.core.errors import EngineFailure
 from draftmark.core.messages import FromEngine, ToEngine
 from draftmark.core.start import FromWorkerStart, WorkerFailed
 from draftmark.core.step import StepResult
@@ -42,6 +43,12 @@ class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
 ToEngineProcess = EngineInit | ToEngine
 FromEngineProcess = FromEngine | WorkerFailed
 FromWorker = StepResult | FromWorkerStart
+
+
+class PeerGone(EngineFailure):
+    """The other side of a channel died, or was never there."""
+
+    code = "peer_gone"
 
 
 class Channel(Generic[Received]):
@@ -77,7 +84,13 @@ class Channel(Generic[Received]):
         return cls(socket, decode=decode)
 
     def send(self, message: Any) -> None:
-        self.socket.send(self._encoder.encode(message))
+        """Never blocks, as a pair of sockets without its other side would, for ever: raises
+        `PeerGone`. A side that binds has no other side before that one connected (`can_send`).
+        """
+        try:
+            self.socket.send(self._encoder.encode(message), _NOBLOCK)
+        except zmq.Again as error:
+            raise PeerGone("the process at the other side of a channel is gone") from error
 
     def receive(self) -> Received | None:
         """The next message, or None at once when there is none. A bad message raises."""
@@ -97,7 +110,7 @@ class Channel(Generic[Received]):
 
     @property
     def can_send(self) -> bool:
-        """False only before the other side has connected: then a send would block."""
+        """False before the other side has connected and after it died: then a send raises."""
         return self._events & _POLLOUT != 0
 
     @property

@@ -27,7 +27,7 @@ from draftmark.core.messages import (
 )
 from draftmark.core.recording import PlanRecorder
 from draftmark.core.step import StepResult
-from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess
+from draftmark.engine.channel import Channel, EngineInit, PeerGone, ToEngineProcess
 from draftmark.engine.startup import Started
 from draftmark.engine.watchdog import StepWatch
 from draftmark.engine.worker import Worker
@@ -116,7 +116,10 @@ class Engine:
 
     def _send_plans(self) -> None:
         while (plan := self._scheduler.plan()) is not None:
-            self._worker.channel.send(plan)
+            try:
+                self._worker.channel.send(plan)
+            except PeerGone:
+                self._worker.report_death(self._watch.describe(now=time.monotonic()))
             if self._recorder is not None:
                 self._recorder.plan(plan)
             self._watch.sent(plan.step, now=time.monotonic())

@@ -18,6 +18,7 @@ from draftmark.engine.channel import (
     Channel,
     EngineInit,
     FromEngineProcess,
+    PeerGone,
     decode_from_engine,
 )
 from draftmark.engine.launch import ENGINE_MODULE, Addresses, Child, start_child
@@ -67,7 +68,8 @@ class EngineProcess:
         self._loop.add_reader(self.child.life, self._see_death)
 
     def send(self, message: object) -> None:
-        self._channel.send(message)
+        with contextlib.suppress(PeerGone):  # `on_gone` is on its way, and ends every request
+            self._channel.send(message)
         # Sending may swallow the edge that announces input.
         if self._channel.has_input:
             self._loop.call_soon(self._read)
@@ -113,9 +115,9 @@ class EngineProcess:
                 if message is None:
                     return
                 if self._init is not None:
-                    # Not earlier: a pair of sockets blocks until the other side is there.
-                    self._channel.send(self._init)
-                    self._init = None
+                    # Not earlier: until the other side is there, nobody is to send to.
+                    init, self._init = self._init, None
+                    self.send(init)
                 self._on_message(message)
             self._loop.call_soon(self._read)
         except Exception as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import zmq
 
@@ -12,7 +13,7 @@ from draftmark.core.errors import EngineFailure
 from draftmark.core.faults import error_from
 from draftmark.core.start import Stop, ToWorkerStart, WorkerFailed
 from draftmark.core.step import StepResult
-from draftmark.engine.channel import Channel, FromWorker, decode_from_worker
+from draftmark.engine.channel import Channel, FromWorker, PeerGone, decode_from_worker
 from draftmark.engine.launch import Addresses, start_child
 
 logger = logging.getLogger(__name__)
@@ -66,14 +67,17 @@ class Worker:
     def _send_when_connected(
         self, question: ToWorkerStart, while_waiting: Callable[[], None]
     ) -> None:
-        """A pair of sockets blocks the sender until the other side is there, and importing torch
-        takes seconds."""
+        """There is nobody to send to until the other side is there, and importing torch takes
+        seconds."""
         while not self.channel.can_send:
             is_gone = self._await_event(zmq.POLLOUT)
             while_waiting()
             if is_gone:
                 self.report_death("before it was asked anything")
-        self.channel.send(question)
+        try:
+            self.channel.send(question)
+        except PeerGone:
+            self.report_death("before it was asked anything")
 
     def _await_event(self, event: int) -> bool:
         """Wait up to a second for `event` of the channel; True when the worker is gone."""
@@ -87,7 +91,7 @@ class Worker:
         message = self.channel.receive()
         return None if message is None else self._checked(message, StepResult)
 
-    def report_death(self, where: str) -> None:
+    def report_death(self, where: str) -> NoReturn:
         """Raise for a worker whose life line is at its end, with its last words if it has any."""
         self.child.wait(_LAST_WORDS_MS / 1000)
         if self.channel.socket.poll(_LAST_WORDS_MS):
@@ -101,7 +105,8 @@ class Worker:
 
     def stop(self) -> None:
         """Ask it to end, and end it if it does not."""
-        self.channel.send(Stop())
+        with contextlib.suppress(PeerGone):  # it was first
+            self.channel.send(Stop())
         self.child.wait(_STOP_GRACE_S)
         self.end()
 
