@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,16 @@ SESSION_MARK = "DRAFTMARK_TEST_SESSION"
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C be Ctrl-C for every process of the tests.
+
+    A shell starts what it runs in the background with SIGINT ignored, children inherit that, and
+    Python then leaves it so: whatever tests an interruption would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _lacks_gpu() -> str:

@@ -18,11 +18,9 @@ from draftmark.cli.main import main
 from tests.fakes.chat_server import FakeChatServer, chat_server
 
 COMMAND = [sys.executable, "-m", "draftmark.cli.main", "chat"]
-# Makes the terminal the controlling one, so that byte 3 is a real Ctrl-C, and lets Ctrl-C mean what
-# it means to a login: a test run in the background of a shell inherits it as ignored.
-LOGIN = (
-    "import os, signal, sys; os.login_tty(os.open(os.ttyname(0), os.O_RDWR)); "
-    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+# Makes the terminal the controlling one, so that byte 3 is a real Ctrl-C.
+LOGIN = "import os, sys; os.login_tty(os.open(os.ttyname(0), os.O_RDWR)); " + (
+    "os.execv(sys.argv[1], sys.argv[1:])"
 )
 DEADLINE_S = 20.0
 

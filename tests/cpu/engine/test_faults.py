@@ -231,9 +231,24 @@ def test_a_killed_api_process_takes_everything_along(
     with api:
         assert len(pids) == 2
         if stopped:
-            os.kill(pids[0 if stopped == "engine" else 1], signal.SIGSTOP)
+            _stop(pids[0 if stopped == "engine" else 1])
         api.kill()
     assert_gone(pids)
+
+
+def _stop(pid: int) -> None:
+    """Until all its threads have stopped: the kernel wakes orphans that are stopped, not those that
+    are about to be."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while any(_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
+def _state(task: Path) -> str:
+    """One letter, after the name in parentheses."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_killed_api_process_during_the_start(model_dir: Path, socket_root: Path) -> None:
