@@ -178,7 +178,7 @@ def _environment() -> dict[str, str]:
     By default they spin for as long as the thread they wait for is kept from running by another
     process, which makes a step a hundred times slower. See docs/measured.md for both.
     """
-    environment = {"GOMP_SPINCOUNT": "5000", **os.environ}
+    environment = {"GOMP_SPINCOUNT": "20000", **os.environ}
     given = environment.get(_TUNABLES, "")
     if _HUGE_PAGES_KEY not in given:
         ours = f"{_HUGE_PAGES_KEY}=1"
