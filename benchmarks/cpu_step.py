@@ -61,14 +61,11 @@ def make_stage(dtype: torch.dtype, linear: str) -> Stage:
     return stage
 
 
-def make_pools(dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def make_pools(dtype: torch.dtype) -> list[torch.Tensor]:
     attention = SMOLLM2.attention
     pages = max(ROWS) * (max(CONTEXTS) // PAGE + 1) + 1
-    shape = (pages, PAGE, attention.kv_heads, attention.head_dim)
-    return [
-        (torch.randn(shape).to(dtype), torch.randn(shape).to(dtype))
-        for _ in range(SMOLLM2.num_layers)
-    ]
+    shape = (pages, PAGE, 2 * attention.kv_heads, attention.head_dim)
+    return [torch.randn(shape).to(dtype) for _ in range(SMOLLM2.num_layers)]
 
 
 def decode_step(stage: Stage, pools: list, rows: int, context: int) -> Callable[[], object]:

@@ -66,27 +66,18 @@ class Attention(nn.Module):
             self.q_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
             self.k_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
 
-    def forward(
-        self, x: Tensor, residual: Tensor, step: AttentionStep, kv: tuple[Tensor, Tensor]
-    ) -> Tensor:
-        """`kv` is this layer's (k_pool, v_pool); this step's keys and values are written to it."""
-        k_pool, v_pool = kv
+    def forward(self, x: Tensor, residual: Tensor, step: AttentionStep, pool: Tensor) -> Tensor:
+        """`pool` is this layer's; this step's keys and values are written to it."""
+        heads, kv_heads = self.num_heads, self.kv_heads
         qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
-        q, k = self._rotated(qkv, step.rotation)
-        v = qkv.narrow(1, self.num_heads + self.kv_heads, self.kv_heads)
-        backend = self.backends.kv_write
-        kv_write.kv_write(k_pool, v_pool, k=k, v=v, store=step.store, backend=backend)
-        out = attention.attend(q, k_pool=k_pool, v_pool=v_pool, plan=step.plan)
-        return self.out(out, residual)
-
-    def _rotated(self, qkv: Tensor, rotation: rope.RopeRows) -> tuple[Tensor, Tensor]:
-        """[N, H + 2 K, D] -> q [N, H, D] and k [N, K, D], normed and turned."""
-        both = qkv.narrow(1, 0, self.num_heads + self.kv_heads)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = both.split((self.num_heads, self.kv_heads), dim=1)
-            both = torch.cat((self.q_norm(q)[0], self.k_norm(k)[0]), dim=1)
-        turned = rope.apply(both, rotation, backend=self.backends.rope)
-        return turned.narrow(1, 0, self.num_heads), turned.narrow(1, self.num_heads, self.kv_heads)
+            q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
+            qkv = torch.cat((self.q_norm(q)[0], self.k_norm(k)[0], v), dim=1)
+        rope.apply_(qkv.narrow(1, 0, heads + kv_heads), step.rotation, backend=self.backends.rope)
+        kv = qkv.narrow(1, heads, 2 * kv_heads)
+        kv_write.kv_write(pool, kv=kv, store=step.store, backend=self.backends.kv_write)
+        out = attention.attend(qkv.narrow(1, 0, heads), pool=pool, plan=step.plan)
+        return self.out(out, residual)
 
     def cache_spec(self, kv_dtype: torch.dtype) -> AttentionSpec:
         return AttentionSpec(

@@ -50,13 +50,13 @@ class DecoderLayer(nn.Module):
         self,
         hidden: Tensor,
         step: AttentionStep,
-        kv: tuple[Tensor, Tensor],
+        pool: Tensor,
         scales: list[Tensor],
     ) -> Tensor:
         """hidden [N, hidden] -> the same; appends the two norm scales, for the sentinel."""
         normed, scale = self.attention_norm(hidden)
         scales.append(scale)
-        hidden = self.attention(normed, hidden, step, kv)
+        hidden = self.attention(normed, hidden, step, pool)
         normed, scale = self.mlp_norm(hidden)
         scales.append(scale)
         return self.mlp(normed, hidden)

@@ -29,9 +29,8 @@ class Embedding(Layer):
 class Head(Layer):
     """hidden [M, hidden] -> logits [M, vocab], in float32 at least.
 
-    A head tied to an embedding has no weight of its own to load. Where the backend keeps a layout
-    of its own, a tied head still costs a second copy of the table: rows of it cannot be looked up,
-    and the plain table is read half as fast.
+    A head tied to an embedding has no weight of its own to load. Where the backend has a layout of
+    its own, a tied head still costs a second copy of the table: rows of it cannot be looked up.
     """
 
     def __init__(
@@ -54,8 +53,7 @@ class Head(Layer):
         weight = self._tied[0].weight if self._tied else self.weight
         assert weight is not None, "finish() was called twice"
         plain = weight.data
-        self.prepared = op.prepare(plain, backend=self.backend)
-        self.shares_table = bool(self._tied) and self.prepared is plain
+        self.prepared = op.prepare_wide(plain, is_kept=bool(self._tied), backend=self.backend)
         self.weight = None
 
     def copied_bytes(self) -> int:
@@ -65,7 +63,8 @@ class Head(Layer):
         return self._tied[0].weight.nbytes
 
     def stored_bytes(self) -> int:
-        return 0 if self.shares_table else op.stored_bytes(self.prepared)
+        own = self.prepared[1:] if self._tied else self.prepared
+        return sum(op.stored_bytes(tensor) for tensor in own)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return op.wide_linear(hidden, self.prepared, backend=self.backend)

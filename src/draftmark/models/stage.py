@@ -21,9 +21,8 @@ How the runtime uses the model side (one rank, everything under `torch.inference
                                    # non-finite value in this token's row, -1 for none
     logits = stage.logits(out.hidden[rows])               # [M, vocab], float32 at least
 
-`pools` is one `(k_pool, v_pool)` a layer of this stage, in layer order, each
-[num_pages, page_tokens, kv_heads, head_dim]; they may hold anything, NaN included, where nothing
-was stored. The forward writes this step's keys and values to `batch.store` before it attends.
+`pools` is one tensor a layer of this stage, in layer order, [num_pages, page_tokens, 2 * kv_heads,
+head_dim] with keys before values; it may hold anything, NaN included, where nothing was stored. The forward writes this step's keys and values to `batch.store` before it attends.
 Nothing is kept between calls but parameters. A row's result does not depend on the other rows of
 the batch beyond rounding.
 """
@@ -40,6 +39,7 @@ from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
 from draftmark.kernels import sentinel
 from draftmark.kernels.attention import AttentionShape
 from draftmark.kernels.backends import Backends
+from draftmark.kernels.linear import WIDE_CANDIDATES
 from draftmark.layers.attention import Attention, attention_step
 from draftmark.layers.batch import Batch
 from draftmark.layers.decoder import DecoderConfig, DecoderLayer
@@ -88,17 +88,15 @@ class Stage(nn.Module):
         self.shape = _attention_shape(self.blocks[0].attention)
         self.blame = _blame(layers, ends=is_last).to(placement.device)
 
-    def forward(
-        self, inputs: Tensor, batch: Batch, pools: Sequence[tuple[Tensor, Tensor]]
-    ) -> StageOutput:
+    def forward(self, inputs: Tensor, batch: Batch, pools: Sequence[Tensor]) -> StageOutput:
         hidden = inputs
         if self.embeds:
             assert self.embedding is not None
             hidden = self.embedding(inputs)
         step = attention_step(batch, shape=self.shape, rotary=self.rotary, placement=self.placement)
         scales: list[Tensor] = []
-        for block, kv in zip(self.blocks, pools, strict=True):
-            hidden = block(hidden, step, kv, scales)
+        for block, pool in zip(self.blocks, pools, strict=True):
+            hidden = block(hidden, step, pool, scales)
         if self.norm is not None:
             hidden, scale = self.norm(hidden)
             scales.append(scale)
@@ -140,9 +138,9 @@ class Stage(nn.Module):
         per_token = 5 * config.hidden_size + 4 * heads + 3 * config.intermediate_size + context
         keys = 2 * context * shape.kv_heads * shape.head_dim
         itemsize = self.placement.dtype.itemsize
-        # The head's two rounded parts, and their sum in float32.
-        per_logit = 2 * itemsize + max(itemsize, 4)
-        logits = logits_rows * config.vocab_size * per_logit
+        # Rounded by the head and in float32, and the rows that the best are made again from.
+        wide = itemsize + max(itemsize, 4)
+        logits = logits_rows * wide * (config.vocab_size + WIDE_CANDIDATES * config.hidden_size)
         return (tokens * per_token + keys) * itemsize + logits
 
     def _holders(self) -> list[Layer]:

@@ -43,8 +43,8 @@ def allocate_pools(
     dtype: torch.dtype,
     device: torch.device,
     fill: float | None = None,
-) -> list[tuple[Tensor, Tensor]]:
-    """One (k_pool, v_pool) [num_pages, PAGE_TOKENS, kv_heads, head_dim] a spec, in order.
+) -> list[Tensor]:
+    """One pool [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim] a spec, in order.
 
     Left as they come: kernels mask what was not stored, and a CPU then hands out memory as pages
     are written (zeroing 10 GB takes 5 s at start, and holds it). Tests fill with NaN. Raises
@@ -58,13 +58,7 @@ def allocate_pools(
             param="kv_pool_tokens",
         )
     try:
-        return [
-            (
-                _pool(spec, num_pages, dtype, device, fill),
-                _pool(spec, num_pages, dtype, device, fill),
-            )
-            for spec in specs
-        ]
+        return [_pool(spec, num_pages, dtype, device, fill) for spec in specs]
     except (RuntimeError, MemoryError) as error:  # torch raises RuntimeError on a CPU
         raise BudgetError(
             f"the KV pool of {num_pages} pages, {wanted} bytes, cannot be allocated: {error}",
@@ -75,7 +69,7 @@ def allocate_pools(
 def _pool(
     spec: CacheSpec, num_pages: int, dtype: torch.dtype, device: torch.device, fill: float | None
 ) -> Tensor:
-    shape = (num_pages, PAGE_TOKENS, spec.kv_heads, spec.head_dim)
+    shape = (num_pages, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim)
     pool = torch.empty(shape, dtype=dtype, device=device)
     return pool if fill is None else pool.fill_(fill)
 

@@ -22,7 +22,7 @@ from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
 from draftmark.runtime.slots import Slots
 from draftmark.runtime.staging import StagingRing
 
-Pools = Sequence[tuple[Tensor, Tensor]]
+Pools = Sequence[Tensor]
 
 
 class StageRun:
@@ -47,7 +47,7 @@ class StageRun:
 
     @property
     def pool_bytes(self) -> int:
-        return sum(keys.nbytes + values.nbytes for keys, values in self._pools)
+        return sum(pool.nbytes for pool in self._pools)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
@@ -90,9 +90,8 @@ class StageRun:
     @torch.inference_mode()
     def zero_pages(self, count: int) -> None:
         """Make the first `count` pages hold zeros, so that they can be claimed as cached."""
-        for pools in self._pools:
-            for pool in pools:
-                pool[:count].zero_()
+        for pool in self._pools:
+            pool[:count].zero_()
 
     def reset(self) -> None:
         """Forget every slot and step. Nothing may be in flight; pages keep what they hold."""

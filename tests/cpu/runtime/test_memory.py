@@ -20,12 +20,12 @@ from tests.cpu.runtime.harness import CPU, MAX_CONTEXT, VOCAB, make_stage
 SPECS = [AttentionSpec(layer=i, kv_heads=2, head_dim=8, dtype_bytes=4) for i in range(3)]
 
 
-def test_pools_have_a_pair_a_layer_and_begin_as_told() -> None:
+def test_there_is_a_pool_a_layer_and_it_begins_as_told() -> None:
     pools = allocate_pools(SPECS, num_pages=5, dtype=torch.float32, device=CPU, fill=torch.nan)
     assert len(pools) == 3
-    for pool in (pool for pair in pools for pool in pair):
-        assert pool.shape == (5, 16, 2, 8) and pool.isnan().all()
-    taken = sum(pool.nbytes for pair in pools for pool in pair)
+    for pool in pools:
+        assert pool.shape == (5, 16, 4, 8) and pool.isnan().all()
+    taken = sum(pool.nbytes for pool in pools)
     assert taken == 5 * 16 * sum(spec.token_bytes for spec in SPECS)
 
 

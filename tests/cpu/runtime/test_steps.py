@@ -81,11 +81,11 @@ def test_a_done_row_emits_nothing_and_writes_nowhere_but_to_the_dump_page(stage:
     steps = Steps(make_run(stage))
     first = steps.begin(1, end=4).rows[0]
     assert first.done and len(first.emitted) == 1 and first.length == 3
-    before = [pool.clone() for pools in steps.run._pools for pool in pools]
+    before = [pool.clone() for pool in steps.run._pools]
     state = steps.run.slots.state.clone()
     (row,) = steps(verify=[VerifyRow(1, 1)]).rows
     assert row == ResultRow(1, 1, [], 3, 0, True)
-    for old, new in zip(before, (p for pools in steps.run._pools for p in pools), strict=True):
+    for old, new in zip(before, steps.run._pools, strict=True):
         torch.testing.assert_close(old[1:], new[1:], rtol=0, atol=0, equal_nan=True)
     assert torch.equal(state, steps.run.slots.state)
 

@@ -3,10 +3,11 @@
     out[n, h] = sum_s softmax_s(scale q[n, h] . k[s, h // group]) v[s, h // group]
 
 over the keys s of the token's own sequence up to and including itself. This step's keys and values
-must already be in the pools. q [N, H, D] contiguous; k_pool, v_pool
-[num_pages, page_tokens, kv_heads, D] in any float dtype; out [N, H * D] in q's dtype, contiguous.
+must already be in the pool. q [N, H, D], heads contiguous; pool
+[num_pages, page_tokens, 2 * kv_heads, D], keys before values, in any float dtype; out [N, H * D]
+in q's dtype, contiguous.
 
-Pools may hold anything, NaN included, where a sequence has stored nothing: loads are masked, not
+The pool may hold anything, NaN included, where a sequence has stored nothing: loads are masked, not
 weights. Tokens of rows with nothing stored (inactive: length 0, store in page 0) give an undefined
 row. `plan` does what all layers share (indices, masks) once a step.
 """
@@ -41,5 +42,5 @@ def plan(
     return _PLAN[backend](shape, prefill, verify, dtype)
 
 
-def attend(q: Tensor, *, k_pool: Tensor, v_pool: Tensor, plan: Plan) -> Tensor:
-    return plan.attend(q, k_pool, v_pool)
+def attend(q: Tensor, *, pool: Tensor, plan: Plan) -> Tensor:
+    return plan.attend(q, pool)

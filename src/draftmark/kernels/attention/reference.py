@@ -17,14 +17,12 @@ class Plan:
     prefill: tuple[PrefillLayout, ...]
     verify: VerifyLayout | None
 
-    def attend(self, q: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
+    def attend(self, q: Tensor, pool: Tensor) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
-        out = torch.zeros_like(q)
+        out = q.new_zeros(q.shape)
         for token, places in self._visible():
-            keys, values = (
-                pool.flatten(0, 1)[places].to(wide).repeat_interleave(self.shape.group, dim=1)
-                for pool in (k_pool, v_pool)
-            )
+            stored = pool.flatten(0, 1)[places].to(wide)
+            keys, values = stored.repeat_interleave(self.shape.group, dim=1).chunk(2, dim=1)
             scores = torch.einsum("hd,shd->hs", q[token].to(wide), keys) * self.shape.scale
             weights = torch.softmax(scores, dim=-1)
             out[token] = torch.einsum("hs,shd->hd", weights, values).to(q.dtype)

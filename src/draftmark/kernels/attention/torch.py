@@ -1,13 +1,13 @@
 """Attention through torch's own scaled_dot_product_attention, over keys gathered from the pages.
 
-Each piece of work gathers its keys and values into contiguous buffers and makes one call. Where a
+Each piece of work gathers its keys and values into one contiguous buffer and makes one call. Where a
 row has fewer keys than its piece is wide, the gather repeats the row's last key and an additive
 mask takes it out: nothing that was not stored is ever loaded. Query heads that share a KV head are
 folded into query rows, which on a CPU is up to 12 times faster than repeating the keys.
 
-Verify rows are cut into groups whose gathered keys stay in the caches; above about a megabyte the
-gather is written to and read back from memory. Rows are sorted by length first when there are
-several groups, so that short rows are not padded to long ones.
+Verify rows are cut into groups whose gathered keys and values stay in the caches; a larger gather is
+written to and read back from memory. Rows are sorted by length first when there are several groups,
+so that short rows are not padded to long ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from draftmark.kernels.attention.layout import AttentionShape, PrefillLayout, VerifyLayout
 
-_GROUP_BYTES = 1 << 20
+_GROUP_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +60,17 @@ class Plan:
     order: Tensor | None
     back: Tensor | None
 
-    def attend(self, q: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
-        keys, values = (pool.view(-1, *pool.shape[2:]) for pool in (k_pool, v_pool))
-        parts = [self._prefill(q, keys, values, piece) for piece in self.prefill]
+    def attend(self, q: Tensor, pool: Tensor) -> Tensor:
+        stored = pool.view(-1, *pool.shape[2:])
+        parts = [self._prefill(q, stored, piece) for piece in self.prefill]
         if self.verify:
-            parts.append(self._verify(q, keys, values))
+            parts.append(self._verify(q, stored))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _prefill(self, q: Tensor, keys: Tensor, values: Tensor, piece: _PrefillPiece) -> Tensor:
+    def _prefill(self, q: Tensor, stored: Tensor, piece: _PrefillPiece) -> Tensor:
         rows = q[piece.first : piece.last].transpose(0, 1).unsqueeze(0)
-        k, v = (
-            pool.index_select(0, piece.places).to(q.dtype).transpose(0, 1).unsqueeze(0)
-            for pool in (keys, values)
-        )
+        kv = stored.index_select(0, piece.places).to(q.dtype).transpose(0, 1).unsqueeze(0)
+        k, v = kv.chunk(2, dim=1)
         out = F.scaled_dot_product_attention(
             rows,
             k,
@@ -84,36 +82,33 @@ class Plan:
         )
         return out[0].transpose(0, 1).reshape(piece.last - piece.first, -1)
 
-    def _verify(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        shape = self.shape
+    def _verify(self, q: Tensor, stored: Tensor) -> Tensor:
+        shape, width = self.shape, self.width
         rows = q[self.verify_offset :] if self.prefill else q
-        rows = rows.view(-1, self.width, shape.kv_heads, shape.group, shape.head_dim)
         if self.order is not None:
-            rows = rows.index_select(0, self.order)
-        parts = [self._verify_piece(rows, keys, values, piece) for piece in self.verify]
-        if len(parts) == 1:
-            return parts[0].view(-1, shape.num_heads * shape.head_dim)
-        out = torch.cat(parts)
+            rows = rows.view(-1, width, *rows.shape[1:]).index_select(0, self.order)
+        # [B, K, width * group, D]: a view of q where the width is 1.
+        heads = (-1, width, shape.kv_heads, shape.group, shape.head_dim)
+        folded = (-1, shape.kv_heads, width * shape.group, shape.head_dim)
+        rows = rows.view(heads).transpose(1, 2).reshape(folded)
+        parts = [self._verify_piece(rows, stored, piece) for piece in self.verify]
+        out = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if width > 1:
+            unfolded = (-1, shape.kv_heads, width, shape.group, shape.head_dim)
+            out = out.reshape(unfolded).transpose(1, 2)
         if self.back is not None:
             out = out.index_select(0, self.back)
-        return out.view(-1, shape.num_heads * shape.head_dim)
+        return out.reshape(-1, shape.num_heads * shape.head_dim)
 
-    def _verify_piece(
-        self, rows: Tensor, keys: Tensor, values: Tensor, piece: _VerifyPiece
-    ) -> Tensor:
-        """-> [rows, width, kv_heads, group, D]."""
+    def _verify_piece(self, rows: Tensor, stored: Tensor, piece: _VerifyPiece) -> Tensor:
+        """`rows` [B, K, width * group, D] of all pieces -> this piece's, alike."""
         shape, num_rows = self.shape, piece.last - piece.first
-        folded = (num_rows, shape.kv_heads, self.width * shape.group, shape.head_dim)
-        gathered = (num_rows, piece.num_keys, shape.kv_heads, shape.head_dim)
-        q = rows if num_rows == rows.shape[0] else rows[piece.first : piece.last]
-        q = q.transpose(1, 2).reshape(folded)
-        k = keys.index_select(0, piece.places).view(gathered).transpose(1, 2)
-        v = values.index_select(0, piece.places).view(gathered).transpose(1, 2)
-        if k.dtype != q.dtype:
-            k, v = k.to(q.dtype), v.to(q.dtype)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=piece.mask, scale=shape.scale)
-        unfolded = (num_rows, shape.kv_heads, self.width, shape.group, shape.head_dim)
-        return out.reshape(unfolded).transpose(1, 2).contiguous()
+        if num_rows < rows.shape[0]:
+            rows = rows[piece.first : piece.last]
+        gathered = (num_rows, piece.num_keys, 2 * shape.kv_heads, shape.head_dim)
+        kv = stored.index_select(0, piece.places).view(gathered).to(rows.dtype).transpose(1, 2)
+        k, v = kv.chunk(2, dim=1)
+        return F.scaled_dot_product_attention(rows, k, v, attn_mask=piece.mask, scale=shape.scale)
 
 
 def plan(
@@ -160,8 +155,8 @@ def _plan_verify(
     # A row with nothing to see reads page 0 and gives an undefined result.
     num_keys = (verify.lengths + stored).clamp_(min=1)
     counts = num_keys.tolist()
-    rows_bytes = shape.kv_heads * shape.head_dim * dtype.itemsize
-    if num_rows * max(counts) * rows_bytes <= _GROUP_BYTES:
+    token_bytes = 2 * shape.kv_heads * shape.head_dim * dtype.itemsize
+    if num_rows * max(counts) * token_bytes <= _GROUP_BYTES:
         return None, None, (_verify_piece(shape, verify, num_keys, slice(0, num_rows), dtype),)
     order = sorted(range(num_rows), key=counts.__getitem__)
     index = torch.tensor(order, device=verify.lengths.device)
@@ -174,16 +169,16 @@ def _plan_verify(
     )
     pieces = tuple(
         _verify_piece(shape, sorted_verify, num_keys[index], rows, dtype)
-        for rows in _groups([counts[row] for row in order], rows_bytes)
+        for rows in _groups([counts[row] for row in order], token_bytes)
     )
     return index, torch.argsort(index), pieces
 
 
-def _groups(counts: Sequence[int], row_bytes: int) -> list[slice]:
+def _groups(counts: Sequence[int], token_bytes: int) -> list[slice]:
     """Cut rows of ascending key counts into groups of at most `_GROUP_BYTES`, one row at least."""
     groups, first = [], 0
     for row, count in enumerate(counts):
-        if row > first and (row + 1 - first) * count * row_bytes > _GROUP_BYTES:
+        if row > first and (row + 1 - first) * count * token_bytes > _GROUP_BYTES:
             groups.append(slice(first, row))
             first = row
     groups.append(slice(first, len(counts)))

@@ -16,12 +16,16 @@ def prepare_gated(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
     return (weight,) if bias is None else (weight, bias)
 
 
+def prepare_wide(weight: Tensor, is_kept: bool) -> tuple[Tensor, ...]:
+    return (weight,)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
     return _wide(x, weight, bias, residual).to(x.dtype)
 
 
-def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
-    return _wide(x, weight, None, None)
+def wide_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+    return _wide(x, *prepared, None, None)
 
 
 def gated_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:

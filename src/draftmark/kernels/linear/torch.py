@@ -19,12 +19,17 @@ def prepare_gated(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
     return (weight,) if bias is None else (weight, bias)
 
 
+def prepare_wide(weight: Tensor, is_kept: bool) -> tuple[Tensor, ...]:
+    return (weight,)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
     y = F.linear(x, weight, bias)
     return y if residual is None else y.add_(residual)
 
 
-def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
+def wide_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+    (weight,) = prepared
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.dtype == wide:
         return F.linear(x, weight)

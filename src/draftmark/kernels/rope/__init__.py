@@ -5,8 +5,8 @@
 
 A table of cos and sin [positions, D] fp32 (fp64 where the model runs in it) is built once from
 float64 angles. Each step gathers `rows` of it for its tokens, once for all layers and in the
-activations' dtype; `apply` turns the heads. x [N, H, D] any strides but the last contiguous ->
-[N, H, D] contiguous.
+activations' dtype; `apply_` turns the heads in place. x [N, H, D], any strides but the last
+contiguous.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = [
     "RopeRows",
     "RopeScaling",
     "RopeTable",
-    "apply",
+    "apply_",
     "build_table",
     "inverse_frequencies",
     "yarn_attention_factor",
 ]
 
-_BACKENDS = {"reference": reference.apply, "torch": plain.apply}
+_BACKENDS = {"reference": reference.apply_, "torch": plain.apply_}
 
 
-def apply(x: Tensor, rows: RopeRows, *, backend: str) -> Tensor:
-    return _BACKENDS[backend](x, rows)
+def apply_(x: Tensor, rows: RopeRows, *, backend: str) -> None:
+    _BACKENDS[backend](x, rows)

@@ -8,10 +8,9 @@ from torch import Tensor
 from draftmark.kernels.rope.table import RopeRows
 
 
-def apply(x: Tensor, rows: RopeRows) -> Tensor:
+def apply_(x: Tensor, rows: RopeRows) -> None:
     wide = torch.promote_types(x.dtype, torch.float32)
     half = x.shape[-1] // 2
     first, second = x[..., :half].to(wide), x[..., half:].to(wide)
     cos, sin = rows.cos[..., :half].to(wide), rows.sin[..., half:].to(wide)
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return turned.to(x.dtype)
+    x.copy_(torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1))

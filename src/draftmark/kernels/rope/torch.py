@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from draftmark.kernels.rope.table import RopeRows
 
 
-def apply(x: Tensor, rows: RopeRows) -> Tensor:
-    return torch.addcmul(x * rows.cos, x.roll(x.shape[-1] // 2, -1), rows.sin)
+def apply_(x: Tensor, rows: RopeRows) -> None:
+    swapped = x.roll(x.shape[-1] // 2, -1)
+    x.mul_(rows.cos).addcmul_(swapped, rows.sin)
