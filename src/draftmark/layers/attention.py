@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from draftmark.cache.spec import AttentionSpec
 from draftmark.kernels import attention, kv_write, rope
 from draftmark.layers.batch import Batch
 from draftmark.layers.linear import Linear
+from draftmark.layers.module import DirectModule
 from draftmark.layers.norm import RMSNorm
 from draftmark.layers.rotary import Rotary
 from draftmark.layers.weight import Block, Placement
@@ -41,7 +42,7 @@ class AttentionStep:
     plan: attention.Plan
 
 
-class Attention(nn.Module):
+class Attention(DirectModule):
     """residual + o(attention(q, k, v)): x, residual [N, hidden] -> [N, hidden]."""
 
     def __init__(self, config: AttentionConfig, *, layer: int, placement: Placement) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from draftmark.kernels.rope import RopeScaling
 from draftmark.layers.attention import Attention, AttentionConfig, AttentionStep
 from draftmark.layers.mlp import GatedMLP
+from draftmark.layers.module import DirectModule
 from draftmark.layers.norm import RMSNorm
 from draftmark.layers.weight import Placement
 
@@ -33,7 +34,7 @@ class DecoderConfig:
         return self.attention.hidden_size
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(DirectModule):
     """h += attention(norm(h)); h += mlp(norm(h))."""
 
     def __init__(self, config: DecoderConfig, *, layer: int, placement: Placement) -> None:

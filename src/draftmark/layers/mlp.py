@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from draftmark.layers.linear import GatedLinear, Linear
+from draftmark.layers.module import DirectModule
 from draftmark.layers.weight import Block, Placement
 from draftmark.parallel.sharding import Columns, Rows
 
 
-class GatedMLP(nn.Module):
+class GatedMLP(DirectModule):
     """residual + down(silu(gate(x)) * up(x)): x, residual [N, hidden] -> [N, hidden]."""
 
     def __init__(

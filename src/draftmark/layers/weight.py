@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from draftmark.kernels.backends import Backends
+from draftmark.layers.module import DirectModule
 from draftmark.parallel.mesh import Mesh
 from draftmark.parallel.sharding import Sharding
 
@@ -71,7 +72,7 @@ class Weight(nn.Parameter):
             first = last
 
 
-class Layer(nn.Module):
+class Layer(DirectModule):
     """Base of modules that hold weights."""
 
     def finish(self) -> None:

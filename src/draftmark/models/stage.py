@@ -22,9 +22,10 @@ How the runtime uses the model side (one rank, everything under `torch.inference
     logits = stage.logits(out.hidden[rows])               # [M, vocab], float32 at least
 
 `pools` is one tensor a layer of this stage, in layer order, [num_pages, page_tokens, 2 * kv_heads,
-head_dim] with keys before values; it may hold anything, NaN included, where nothing was stored. The forward writes this step's keys and values to `batch.store` before it attends.
-Nothing is kept between calls but parameters. A row's result does not depend on the other rows of
-the batch beyond rounding.
+head_dim] with keys before values; it may hold anything, NaN included, where nothing was stored. The
+forward writes this step's keys and values to `batch.store` before it attends. Nothing is kept
+between calls but parameters. A row's result does not depend on the other rows of the batch beyond
+rounding.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import torch
 from draftmark.kernels import linear
 from draftmark.kernels.backends import available
 
-
 CPU = torch.device("cpu")
 BACKENDS = ("reference", "torch", "onednn")
 

@@ -1,13 +1,13 @@
 """Attention through torch's own scaled_dot_product_attention, over keys gathered from the pages.
 
-Each piece of work gathers its keys and values into one contiguous buffer and makes one call. Where a
-row has fewer keys than its piece is wide, the gather repeats the row's last key and an additive
+Each piece of work gathers its keys and values into one contiguous buffer and makes one call. Where
+a row has fewer keys than its piece is wide, the gather repeats the row's last key and an additive
 mask takes it out: nothing that was not stored is ever loaded. Query heads that share a KV head are
 folded into query rows, which on a CPU is up to 12 times faster than repeating the keys.
 
-Verify rows are cut into groups whose gathered keys and values stay in the caches; a larger gather is
-written to and read back from memory. Rows are sorted by length first when there are several groups,
-so that short rows are not padded to long ones.
+Verify rows are cut into groups whose gathered keys and values stay in the caches; a larger gather
+is written to and read back from memory. Rows are sorted by length first when there are several
+groups, so that short rows are not padded to long ones.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | No
 
 
 def wide_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
-    return _wide(x, *prepared, None, None)
+    (weight,) = prepared
+    return _wide(x, weight, None, None)
 
 
 def gated_linear(x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
