@@ -129,9 +129,9 @@ def test_the_first_bad_layer_is_named_for_the_row_that_has_it(
     broken: Stage, layer: int, bad: float
 ) -> None:
     """Token 9 alone makes the layer give something that is not finite."""
-    original = broken.blocks[layer].forward
+    original = broken.blocks[layer]
 
-    def forward(hidden, *rest):
+    def poisoned(hidden, *rest):
         out = original(hidden, *rest)
         out[ids == 9] = bad
         return out
@@ -146,7 +146,9 @@ def test_the_first_bad_layer_is_named_for_the_row_that_has_it(
         return whole(inputs, *rest)
 
     broken.forward = noting
-    broken.blocks[layer].forward = forward
+    blocks = list(broken.blocks)
+    blocks[layer] = poisoned
+    broken.blocks = tuple(blocks)
     steps = Steps(run)
     result = steps(
         admits=[admit(1), admit(2), admit(3), admit(4)],
