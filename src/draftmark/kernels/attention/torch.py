@@ -62,6 +62,8 @@ class Plan:
 
     def attend(self, q: Tensor, pool: Tensor) -> Tensor:
         stored = pool.view(-1, *pool.shape[2:])
+        if not self.prefill:
+            return self._verify(q, stored)
         parts = [self._prefill(q, stored, piece) for piece in self.prefill]
         if self.verify:
             parts.append(self._verify(q, stored))
@@ -87,12 +89,16 @@ class Plan:
         rows = q[self.verify_offset :] if self.prefill else q
         if self.order is not None:
             rows = rows.view(-1, width, *rows.shape[1:]).index_select(0, self.order)
-        # [B, K, width * group, D]: a view of q where the width is 1.
-        heads = (-1, width, shape.kv_heads, shape.group, shape.head_dim)
         folded = (-1, shape.kv_heads, width * shape.group, shape.head_dim)
-        rows = rows.view(heads).transpose(1, 2).reshape(folded)
-        parts = [self._verify_piece(rows, stored, piece) for piece in self.verify]
-        out = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if width > 1:
+            rows = rows.view(-1, width, shape.kv_heads, shape.group, shape.head_dim)
+            rows = rows.transpose(1, 2).reshape(folded)
+        else:
+            rows = rows.view(folded)
+        if len(self.verify) == 1:
+            out = self._verify_piece(rows, stored, self.verify[0])
+        else:
+            out = torch.cat([self._verify_piece(rows, stored, piece) for piece in self.verify])
         if width > 1:
             unfolded = (-1, shape.kv_heads, width, shape.group, shape.head_dim)
             out = out.reshape(unfolded).transpose(1, 2)
