@@ -136,7 +136,7 @@ class ScheduleConfig:
     )
     prefill_tokens: int | None = _option(
         AUTO,
-        "Most prompt tokens in one step. auto: 512 on a CPU, 4096 on a GPU.",
+        "Most prompt tokens in one step. auto: 2048 on a CPU, 4096 on a GPU.",
         metavar="TOKENS",
         low=1,
     )

@@ -48,7 +48,7 @@ __all__ = [
 _MEMORY_FRACTION = {"cpu": 0.5, "cuda": 0.9}
 _MEMORY_FRACTION_WITH_POOL = 0.9
 _MAX_RUNNING = {"cpu": 64, "cuda": 256}
-_PREFILL_TOKENS = {"cpu": 512, "cuda": 4096}
+_PREFILL_TOKENS = {"cpu": 2048, "cuda": 4096}
 # float16 overflows where models trained in bfloat16 do not, and float64 is for tests: neither is
 # ever chosen for anybody, both may be asked for.
 _PROBED_DTYPES = ("bfloat16", "float32")

@@ -100,7 +100,7 @@ def _write_tensors(
         values = _values(tensor)
         heads = names.permuted_heads(name, metadata)
         if heads:
-            values = names.unpermute(values, heads)
+            values = names.unpermute(values, heads, tensor=name)
         done += file.write(_to_bf16(values, name).tobytes())
         progress("weights", done, total)
 

@@ -58,9 +58,14 @@ def permuted_heads(tensor: str, metadata: Mapping[str, Any]) -> int:
     return 0
 
 
-def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """[heads * D, ...] interleaved pairs -> half-split."""
-    head_dim = rows.shape[0] // num_heads
+def unpermute(rows: np.ndarray, num_heads: int, *, tensor: str) -> np.ndarray:
+    """[heads * D, ...] interleaved pairs -> half-split; raises `ModelError` naming `tensor`."""
+    head_dim, rest = divmod(rows.shape[0], num_heads)
+    if rest or head_dim % 2 or not head_dim:
+        raise ModelError(
+            f"the GGUF file's tensor {tensor} has {rows.shape[0]} rows, which are not those of "
+            f"{num_heads} heads"
+        )
     pairs = rows.reshape(num_heads, head_dim // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 

@@ -49,3 +49,58 @@ def test_equal_bf16_logits_are_told_apart(backend: str) -> None:
     assert (x.double() @ weight.double().T).bfloat16()[0, [7, 31]].unique().numel() == 1
     prepared = linear.prepare_wide(weight, is_kept=True, backend=backend)
     assert linear.wide_linear(x, prepared, backend=backend).argmax() == 31
+
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_linear_with_and_without_bias_and_residual(
+    backend: str, dtype: torch.dtype, rows: int
+) -> None:
+    usable(backend, dtype)
+    torch.manual_seed(1)
+    wide = torch.randn(rows, 80).to(dtype)
+    x = wide[:, :48]  # a row slice, as the norm hands it over
+    weight, bias = torch.randn(40, 48).to(dtype), torch.randn(40).to(dtype)
+    residual = torch.randn(rows, 40).to(dtype)
+    prepared = linear.prepare(weight, backend=backend)
+    product = x.double() @ weight.double().T
+    close = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 64 * torch.finfo(dtype).eps}
+    before = residual.clone()
+    for b in (None, bias):
+        for r in (None, residual):
+            y = linear.linear(x, prepared, b, residual=r, backend=backend)
+            want = product + (0 if b is None else b.double()) + (0 if r is None else r.double())
+            assert y.dtype == dtype and y.is_contiguous()
+            torch.testing.assert_close(y.double(), want, **close)
+    assert torch.equal(residual, before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gated_linear(backend: str, dtype: torch.dtype, has_bias: bool) -> None:
+    usable(backend, dtype)
+    torch.manual_seed(2)
+    x = torch.randn(5, 48).to(dtype)
+    weight = (0.3 * torch.randn(64, 48)).to(dtype)
+    bias = torch.randn(64).to(dtype) if has_bias else None
+    y = linear.gated_linear(x, linear.prepare_gated(weight, bias, backend=backend), backend=backend)
+    both = x.double() @ weight.double().T + (0 if bias is None else bias.double())
+    gate, up = both.chunk(2, dim=1)
+    want = gate * gate.sigmoid() * up
+    assert y.dtype == dtype and y.is_contiguous()
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(y.double(), want, rtol=4 * step, atol=64 * step)
+
+
+def test_a_prepared_weight_says_what_it_holds() -> None:
+    weight = torch.randn(64, 32).bfloat16()
+    for backend in BACKENDS:
+        usable(backend, torch.bfloat16)
+        prepared = linear.prepare(weight, backend=backend)
+        assert linear.stored_bytes(prepared) == weight.nbytes
+        assert (prepared is weight) != linear.is_packing(backend)

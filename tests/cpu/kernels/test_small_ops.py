@@ -1,0 +1,125 @@
+"""norm, sentinel, kv_write and silu_mul: each backend against the formula."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from draftmark.kernels import kv_write, norm, sentinel, silu_mul
+
+BACKENDS = ("reference", "torch")
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# -- norm -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 16), (5, 2, 24), (1, 576)])
+def test_rms_norm(backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(shape) * torch.logspace(-3, 3, shape[0]).view(-1, *[1] * (len(shape) - 1))).to(
+        dtype
+    )
+    weight = torch.randn(shape[-1]).to(dtype)
+    prepared = norm.prepare(weight, backend=backend)
+    y, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    exact = (x.double().square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    assert y.shape == x.shape and y.dtype == dtype
+    assert scale.shape == (*shape[:-1], 1) and scale.dtype in (torch.float32, dtype)
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        y.double(), x.double() * exact * weight.double(), rtol=2 * step, atol=1e-9
+    )
+    torch.testing.assert_close(
+        scale.double(), exact, rtol=2 * torch.finfo(scale.dtype).eps + 1e-6, atol=0
+    )
+
+
+def test_rms_norm_of_a_part_of_a_wider_tensor(backend: str) -> None:
+    """As q and k are normed: heads of a merged product."""
+    torch.manual_seed(1)
+    qkv = torch.randn(4, 9, 16, dtype=torch.float64)
+    prepared = norm.prepare(torch.ones(16, dtype=torch.float64), backend=backend)
+    part, _ = norm.rms_norm(qkv[:, 2:5], prepared, eps=1e-6, backend=backend)
+    copied, _ = norm.rms_norm(qkv[:, 2:5].contiguous(), prepared, eps=1e-6, backend=backend)
+    assert torch.equal(part, copied)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_the_scale_is_above_zero_exactly_for_finite_rows(backend: str, bad: float) -> None:
+    x = torch.ones(4, 8)
+    x[2, 5] = bad
+    prepared = norm.prepare(torch.ones(8), backend=backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    assert (scale[:, 0] > 0).tolist() == [True, True, False, True]
+
+
+def test_a_row_whose_squares_overflow_counts_as_bad(backend: str) -> None:
+    x = torch.tensor([[1e30, 1.0], [1e10, 1.0]])
+    prepared = norm.prepare(torch.ones(2), backend=backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    assert (scale[:, 0] > 0).tolist() == [False, True]
+
+
+# -- sentinel -------------------------------------------------------------------------------------
+
+
+def test_the_first_bad_scale_names_the_layer(backend: str) -> None:
+    """Rows: clean, bad from the second scale on, bad throughout, bad at the end, zero."""
+    scales = [
+        torch.tensor([[1.0], [0.5], [math.nan], [1.0], [1.0]]),
+        torch.tensor([[2.0], [math.nan], [math.nan], [3.0], [0.0]]),
+        torch.tensor([[0.1], [math.nan], [math.nan], [math.nan], [1.0]]),
+    ]
+    layers = torch.tensor([4, 4, 9], dtype=torch.int32)
+    found = sentinel.first_bad_layer(scales, layers=layers, backend=backend)
+    assert found.dtype == torch.int32
+    assert found.tolist() == [-1, 4, 4, 9, 4]
+
+
+# -- kv_write -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool_dtype", [torch.float64, torch.bfloat16])
+def test_each_token_goes_to_its_place_and_nowhere_else(
+    backend: str, pool_dtype: torch.dtype
+) -> None:
+    torch.manual_seed(3)
+    pool = torch.full((5, 4, 6, 8), torch.nan, dtype=pool_dtype)
+    qkv = torch.randn(3, 10, 8, dtype=torch.float64)
+    store = torch.tensor([4 * 4 + 3, 1 * 4 + 0, 2 * 4 + 2])
+    kv_write.kv_write(pool, kv=qkv[:, 4:], store=store, backend=backend)
+    for n, (page, slot) in enumerate([(4, 3), (1, 0), (2, 2)]):
+        assert torch.equal(pool[page, slot], qkv[n, 4:].to(pool_dtype))
+        pool[page, slot] = torch.nan
+    assert pool.isnan().all()
+
+
+def test_a_place_outside_the_pool_is_an_error(backend: str) -> None:
+    pool, kv = torch.zeros(2, 4, 2, 8), torch.zeros(1, 2, 8)
+    with pytest.raises(IndexError):
+        kv_write.kv_write(pool, kv=kv, store=torch.tensor([8]), backend=backend)
+
+
+# -- silu_mul -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_silu_mul(backend: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(4)
+    x = (4 * torch.randn(5, 24)).to(dtype)
+    before = x.clone()
+    y = silu_mul.silu_mul(x, backend=backend)
+    gate, up = x.double().chunk(2, dim=-1)
+    step = torch.finfo(dtype).eps
+    want = gate * gate.sigmoid() * up
+    torch.testing.assert_close(y.double(), want, rtol=2 * step, atol=1e-12)
+    assert y.dtype == dtype and torch.equal(x, before)
