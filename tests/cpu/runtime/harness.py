@@ -51,6 +51,7 @@ def make_stage(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     backends: Backends = REFERENCE,
+    device: torch.device = CPU,
 ) -> Stage:
     """`llama` (untied head) or `qwen3` (q and k norms, tied head), with random weights."""
     is_qwen = family == "qwen3"
@@ -72,7 +73,7 @@ def make_stage(
         rope_scaling=RopeScaling(),
         max_context=MAX_CONTEXT,
     )
-    placement = Placement(dtype=dtype, device=CPU, backends=backends, mesh=Mesh())
+    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=Mesh())
     stage = Stage(config, layers=range(2), max_context=MAX_CONTEXT, placement=placement)
     generator = torch.Generator().manual_seed(seed)
     for name, weight in stage.named_parameters():
@@ -91,6 +92,7 @@ def make_run(
     prefill_tokens: int = 64,
     poison: bool = True,
     max_context: int = MAX_CONTEXT,
+    device: torch.device = CPU,
 ) -> StageRun:
     """With poisoned pools and staging: what is read and was not written is NaN."""
     return make_stage_run(
@@ -103,6 +105,7 @@ def make_run(
             prefill_tokens=prefill_tokens,
         ),
         kv_dtype=torch.float64,
+        device=device,
         poison=poison,
     )
 
