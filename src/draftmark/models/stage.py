@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
-from draftmark.kernels import sentinel
+from draftmark.kernels import attention, sentinel
 from draftmark.kernels.attention import AttentionShape
 from draftmark.kernels.backends import Backends
 from draftmark.kernels.linear import WIDE_CANDIDATES
@@ -133,16 +133,19 @@ class Stage(nn.Module):
         return plain + copied + self.rotary.table.nbytes
 
     def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
-        """Upper bound of a step's temporaries: `tokens` in the step, keys of `context` tokens."""
+        """Upper bound of a step's temporaries: `tokens` in the step, `logits_rows` rows that sample,
+        of `context` tokens each."""
         config, shape = self.config, self.shape
         heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
         per_token = 5 * config.hidden_size + 4 * heads + 3 * config.intermediate_size + context
-        keys = 2 * context * shape.kv_heads * shape.head_dim
         itemsize = self.placement.dtype.itemsize
+        gathered = attention.workspace_bytes(
+            shape, rows=logits_rows, context=context, itemsize=itemsize
+        )
         # Rounded by the head and in float32, and the rows that the best are made again from.
         wide = itemsize + max(itemsize, 4)
         logits = logits_rows * wide * (config.vocab_size + WIDE_CANDIDATES * config.hidden_size)
-        return (tokens * per_token + keys) * itemsize + logits
+        return tokens * per_token * itemsize + gathered + logits
 
     def _holders(self) -> list[Layer]:
         return [module for module in self.modules() if isinstance(module, Layer)]

@@ -121,13 +121,30 @@ def test_rows_cut_into_groups_give_the_same(width: int, monkeypatch: pytest.Monk
         work = make_work(seed, shape, width=width)
         whole = attend(work, shape, "torch")
         with monkeypatch.context() as patch:
-            patch.setattr(plain, "_GROUP_BYTES", 40 * 2 * 2 * 8 * 8)
+            patch.setattr(plain, "GROUP_BYTES", 40 * 2 * 2 * 8 * 8)
             cut = attention.plan(
                 shape, prefill=[], verify=work.verify, dtype=work.q.dtype, backend="torch"
             )
             torch.testing.assert_close(attend(work, shape, "torch"), whole, rtol=1e-12, atol=1e-12)
         if work.verify is not None and len(work.verify.lengths) > 5:
             assert isinstance(cut, plain.Plan) and len(cut.verify) > 1
+
+
+@pytest.mark.parametrize(
+    "counts, sizes",
+    [
+        ([540], [1]),
+        ([500] * 7 + [540], [8]),
+        ([1, 2, 3, 500], [3, 1]),  # 497 keys of padding a row
+        ([20] * 8 + [4000], [8, 1]),
+        ([100, 110, 120, 130, 4000, 4100], [4, 2]),
+        ([3000] * 20, [10, 10]),  # 30,000 tokens of a KiB fit
+    ],
+)
+def test_rows_share_a_group_while_padding_is_cheap(counts: list[int], sizes: list[int]) -> None:
+    groups = plain._groups(counts, 1024)
+    assert [group.stop - group.start for group in groups] == sizes
+    assert [group.start for group in groups] == [sum(sizes[:i]) for i in range(len(sizes))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

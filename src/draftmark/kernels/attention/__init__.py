@@ -23,7 +23,15 @@ from draftmark.kernels.attention import reference
 from draftmark.kernels.attention import torch as plain
 from draftmark.kernels.attention.layout import AttentionShape, PrefillLayout, VerifyLayout
 
-__all__ = ["AttentionShape", "Plan", "PrefillLayout", "VerifyLayout", "attend", "plan"]
+__all__ = [
+    "AttentionShape",
+    "Plan",
+    "PrefillLayout",
+    "VerifyLayout",
+    "attend",
+    "plan",
+    "workspace_bytes",
+]
 
 Plan = reference.Plan | plain.Plan
 
@@ -44,3 +52,8 @@ def plan(
 
 def attend(q: Tensor, *, pool: Tensor, plan: Plan) -> Tensor:
     return plan.attend(q, pool)
+
+
+def workspace_bytes(shape: AttentionShape, *, rows: int, context: int, itemsize: int) -> int:
+    """Upper bound of what `attend` gathers for `rows` rows of `context` tokens."""
+    return plain.workspace_bytes(shape, rows=rows, context=context, itemsize=itemsize)

@@ -5,9 +5,9 @@ a row has fewer keys than its piece is wide, the gather repeats the row's last k
 mask takes it out: nothing that was not stored is ever loaded. Query heads that share a KV head are
 folded into query rows, which on a CPU is up to 12 times faster than repeating the keys.
 
-Verify rows are cut into groups whose gathered keys and values stay in the caches; a larger gather
-is written to and read back from memory. Rows are sorted by length first when there are several
-groups, so that short rows are not padded to long ones.
+One call for all verify rows is fastest as long as they are about equally long. Where padding the
+short ones to the longest would cost more than further calls, and where the gather would take too
+much memory, rows are sorted by length and cut into groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from torch import Tensor
 
 from draftmark.kernels.attention.layout import AttentionShape, PrefillLayout, VerifyLayout
 
-_GROUP_BYTES = 2 << 20
+GROUP_BYTES = 32 << 20  # of one gather of several rows
+# Padding of a group that costs less than another call: keys, and as a share of what is stored.
+_FREE_PADDING = 512
+_PADDING_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,12 @@ class Plan:
         return F.scaled_dot_product_attention(rows, k, v, attn_mask=piece.mask, scale=shape.scale)
 
 
+def workspace_bytes(shape: AttentionShape, *, rows: int, context: int, itemsize: int) -> int:
+    """Keys and values of one gather, and again in q's dtype when the pool has another one."""
+    row = 2 * context * shape.kv_heads * shape.head_dim * itemsize
+    return 2 * max(row, min(rows * row, GROUP_BYTES))
+
+
 def plan(
     shape: AttentionShape,
     prefill: Sequence[PrefillLayout],
@@ -161,10 +170,11 @@ def _plan_verify(
     # A row with nothing to see reads page 0 and gives an undefined result.
     num_keys = (verify.lengths + stored).clamp_(min=1)
     counts = num_keys.tolist()
-    token_bytes = 2 * shape.kv_heads * shape.head_dim * dtype.itemsize
-    if num_rows * max(counts) * token_bytes <= _GROUP_BYTES:
-        return None, None, (_verify_piece(shape, verify, num_keys, slice(0, num_rows), dtype),)
     order = sorted(range(num_rows), key=counts.__getitem__)
+    token_bytes = 2 * shape.kv_heads * shape.head_dim * dtype.itemsize
+    groups = _groups([counts[row] for row in order], token_bytes)
+    if len(groups) == 1:
+        return None, None, (_verify_piece(shape, verify, num_keys, slice(0, num_rows), dtype),)
     index = torch.tensor(order, device=verify.lengths.device)
     sorted_verify = VerifyLayout(
         offset=verify.offset,
@@ -174,19 +184,22 @@ def _plan_verify(
         store=verify.store,
     )
     pieces = tuple(
-        _verify_piece(shape, sorted_verify, num_keys[index], rows, dtype)
-        for rows in _groups([counts[row] for row in order], token_bytes)
+        _verify_piece(shape, sorted_verify, num_keys[index], rows, dtype) for rows in groups
     )
     return index, torch.argsort(index), pieces
 
 
 def _groups(counts: Sequence[int], token_bytes: int) -> list[slice]:
-    """Cut rows of ascending key counts into groups of at most `_GROUP_BYTES`, one row at least."""
-    groups, first = [], 0
+    """Cut rows of ascending key counts into groups, each padded to its last row."""
+    groups, first, stored = [], 0, 0
     for row, count in enumerate(counts):
-        if row > first and (row + 1 - first) * count * token_bytes > _GROUP_BYTES:
+        padded = (row + 1 - first) * count
+        padding = padded - stored - count
+        is_wasteful = padding > max(_FREE_PADDING, _PADDING_SHARE * stored)
+        if row > first and (is_wasteful or padded * token_bytes > GROUP_BYTES):
             groups.append(slice(first, row))
-            first = row
+            first, stored = row, 0
+        stored += count
     groups.append(slice(first, len(counts)))
     return groups
 
