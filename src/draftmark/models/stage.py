@@ -133,7 +133,7 @@ class Stage(nn.Module):
         return plain + copied + self.rotary.table.nbytes
 
     def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
-        """Upper bound of a step's temporaries: `tokens` in the step, `logits_rows` rows that sample,
+        """Upper bound of a step's temporaries: `tokens` in the step, `logits_rows` rows that sample
         of `context` tokens each."""
         config, shape = self.config, self.shape
         heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
