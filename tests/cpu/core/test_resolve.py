@@ -54,7 +54,7 @@ def test_defaults_on_a_cpu() -> None:
     assert (resolved.device, resolved.threads) == ("cpu", 2)
     assert (resolved.dtype, resolved.kv_dtype) == ("float32", "float32")
     assert (resolved.max_context, resolved.max_running) == (8192, 64)
-    assert (resolved.state_slots, resolved.prefill_tokens) == (80, 512)
+    assert (resolved.state_slots, resolved.prefill_tokens) == (80, 2048)
     assert resolved.memory_fraction == 0.5
     assert resolved.config.memory.kv_pool_tokens is None
     assert resolved.config.model.served_model_name == ("smollm2",)
