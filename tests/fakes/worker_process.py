@@ -37,6 +37,7 @@ from draftmark.core.start import (  # noqa: E402
     WorkerHello,
     WorkerInit,
     WorkerReady,
+    is_start_message,
 )
 from draftmark.core.step import StepPlan  # noqa: E402
 from draftmark.engine.logs import log_as_child  # noqa: E402
@@ -89,8 +90,7 @@ class WorkerProcess:
             decode_plan = msgspec.msgpack.Decoder(StepPlan).decode
             while True:
                 data = socket.recv()
-                is_map = 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE
-                if not is_map:
+                if not is_start_message(data):
                     socket.send(self._run(decode_plan(data)))
                     continue
                 message = decode_start(data)

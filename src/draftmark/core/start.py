@@ -130,3 +130,9 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 ToWorkerStart = WorkerInit | LoadWeights | DescribeWeights | AllocatePools | Stop
 FromWorkerStart = WorkerHello | WeightsLoaded | WorkerReady | WorkerFailed
+
+
+def is_start_message(data: bytes) -> bool:
+    """Whether an encoded message is of the start conversation: those are maps in msgpack, plans
+    and results are arrays."""
+    return 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE

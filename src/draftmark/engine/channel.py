@@ -16,7 +16,7 @@ import zmq
 from draftmark.core.declared import Declared
 from draftmark.core.errors import EngineFailure
 from draftmark.core.messages import FromEngine, ToEngine
-from draftmark.core.start import FromWorkerStart, WorkerFailed
+from draftmark.core.start import FromWorkerStart, WorkerFailed, is_start_message
 from draftmark.core.step import StepResult
 
 Received = TypeVar("Received")
@@ -142,7 +142,5 @@ _decode_start = msgspec.msgpack.Decoder(FromWorkerStart).decode
 
 
 def decode_from_worker(data: bytes) -> FromWorker:
-    """A step result is a msgpack array, the messages of the start conversation are maps."""
-    if 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE:
-        return _decode_start(data)
-    return _decode_result(data)
+    """A message of the start conversation, or a step's result."""
+    return _decode_start(data) if is_start_message(data) else _decode_result(data)

@@ -35,6 +35,7 @@ from draftmark.core.start import (
     Stop,
     ToWorkerStart,
     WorkerInit,
+    is_start_message,
 )
 from draftmark.core.step import StepPlan
 from draftmark.runtime.rank import Rank
@@ -117,7 +118,7 @@ class WorkerProcess:
         decode_start = msgspec.msgpack.Decoder(ToWorkerStart).decode
         decode_plan = msgspec.msgpack.Decoder(StepPlan).decode
         while data := self._inbox.get():
-            if not is_map(data):
+            if not is_start_message(data):
                 self._pending.put(self._rank.launch(decode_plan(data)))
                 continue
             message = decode_start(data)
@@ -160,11 +161,6 @@ class WorkerProcess:
         if self._results.is_alive():
             self._pending.put(None)
             self._results.join()
-
-
-def is_map(data: bytes) -> bool:
-    """Whether a message is of the start conversation: maps in msgpack. Plans are arrays."""
-    return 0x80 <= data[0] <= 0x8F or data[0] >= 0xDE
 
 
 def main() -> None:

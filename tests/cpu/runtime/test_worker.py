@@ -21,11 +21,12 @@ from draftmark.core.start import (
     WorkerFailed,
     WorkerHello,
     WorkerReady,
+    is_start_message,
 )
 from draftmark.core.step import StepPlan, StepResult, VerifyRow
 from draftmark.runtime.rank import Rank
 from draftmark.runtime.results import StepPending
-from draftmark.runtime.worker import WorkerProcess, is_map
+from draftmark.runtime.worker import WorkerProcess
 from tests.cpu.runtime.model_dir import write_tiny_llama
 from tests.cpu.runtime.test_rank import LOAD, POOLS, make_init, plans, start
 
@@ -53,7 +54,7 @@ class EngineSide:
     def receive(self) -> object:
         assert self.socket.poll(WAIT_MS), "the worker says nothing"
         data = self.socket.recv()
-        return self._decode_start(data) if is_map(data) else self._decode_result(data)
+        return self._decode_start(data) if is_start_message(data) else self._decode_result(data)
 
     def start(self, model_dir: Path) -> None:
         self.send(make_init(model_dir))

@@ -55,5 +55,5 @@ def attend(q: Tensor, *, pool: Tensor, plan: Plan) -> Tensor:
 
 
 def workspace_bytes(shape: AttentionShape, *, rows: int, context: int, itemsize: int) -> int:
-    """Upper bound of what `attend` gathers for `rows` rows of `context` tokens."""
+    """Upper bound of what the torch backend gathers for `rows` rows of `context` tokens."""
     return plain.workspace_bytes(shape, rows=rows, context=context, itemsize=itemsize)

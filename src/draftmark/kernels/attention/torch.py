@@ -176,6 +176,7 @@ def _plan_verify(
     if len(groups) == 1:
         return None, None, (_verify_piece(shape, verify, num_keys, slice(0, num_rows), dtype),)
     index = torch.tensor(order, device=verify.lengths.device)
+    sorted_keys = num_keys[index]
     sorted_verify = VerifyLayout(
         offset=verify.offset,
         width=verify.width,
@@ -183,14 +184,13 @@ def _plan_verify(
         lengths=verify.lengths[index],
         store=verify.store,
     )
-    pieces = tuple(
-        _verify_piece(shape, sorted_verify, num_keys[index], rows, dtype) for rows in groups
-    )
+    pieces = tuple(_verify_piece(shape, sorted_verify, sorted_keys, rows, dtype) for rows in groups)
     return index, torch.argsort(index), pieces
 
 
 def _groups(counts: Sequence[int], token_bytes: int) -> list[slice]:
-    """Cut rows of ascending key counts into groups, each padded to its last row."""
+    """Cut rows of ascending key counts into groups, each padded to its last row: of at most
+    `GROUP_BYTES` where it is more than one row, and with little padding."""
     groups, first, stored = [], 0, 0
     for row, count in enumerate(counts):
         padded = (row + 1 - first) * count
