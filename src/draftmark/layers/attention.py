@@ -13,12 +13,12 @@ from torch import Tensor
 from draftmark.cache.spec import AttentionSpec
 from draftmark.kernels import attention, kv_write, rope
 from draftmark.layers.batch import Batch
-from draftmark.layers.linear import Linear
+from draftmark.layers.linear import Linear, RowLinear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.norm import RMSNorm
 from draftmark.layers.rotary import Rotary
 from draftmark.layers.weight import Block, Placement
-from draftmark.parallel.sharding import Heads, Rows
+from draftmark.parallel.sharding import Heads, KVHeads, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +50,20 @@ class Attention(DirectModule):
         self.layer = layer
         self.backends = placement.backends
         size, tp_size = config.head_dim, placement.mesh.tp_size
-        heads = {"q": config.num_heads, "k": config.kv_heads, "v": config.kv_heads}
+        q, kv = Heads(config.num_heads), KVHeads(config.kv_heads)
         self.num_heads = config.num_heads // tp_size
         self.kv_heads = max(1, config.kv_heads // tp_size)
         self.head_dim = size
         self.qkv = Linear(
-            [Block(name, (n * size, config.hidden_size), Heads(n)) for name, n in heads.items()],
+            [
+                Block(name, (split.num_heads * size, config.hidden_size), split)
+                for name, split in (("q", q), ("k", kv), ("v", kv))
+            ],
             bias=config.bias,
             placement=placement,
         )
         out = Block("", (config.hidden_size, config.num_heads * size), Rows())
-        self.out = Linear([out], bias=config.bias, placement=placement)
+        self.out = RowLinear(out, bias=config.bias, placement=placement)
         self.q_norm: RMSNorm | None = None
         self.k_norm: RMSNorm | None = None
         if config.qk_norm_eps is not None:

@@ -1,4 +1,4 @@
-"""Token embedding and output head, with one weight or two."""
+"""Token embedding and output head, with one weight or two. Each rank has the rows of some ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftmark.kernels import linear as op
 from draftmark.layers.weight import Block, Layer, Placement, Weight
-from draftmark.parallel.sharding import Vocab
+from draftmark.parallel.sharding import Vocab, vocab_widths
 
 
 class Embedding(Layer):
@@ -14,7 +14,14 @@ class Embedding(Layer):
 
     def __init__(self, vocab_size: int, hidden_size: int, *, placement: Placement) -> None:
         super().__init__()
-        self.weight = Weight([Block("", (vocab_size, hidden_size), Vocab())], placement)
+        table = Block("", (vocab_size, hidden_size), Vocab())
+        self.weight = Weight([table], placement)
+        self.group = placement.group
+        ids = Vocab().part(table.shape, placement.mesh)[0]
+        self.first_id = ids.start
+        # An id of nobody is left to the first or last rank and fails there, as it does on one.
+        self.least = None if ids.start == 0 else 0
+        self.most = None if ids.stop == vocab_size else ids.stop - ids.start - 1
 
     def finish(self) -> None:
         self.table = self.weight.data
@@ -23,7 +30,13 @@ class Embedding(Layer):
         return self.weight.nbytes
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.table.index_select(0, ids)
+        if self.group.size == 1:
+            return self.table.index_select(0, ids)
+        own = ids - self.first_id
+        row = own.clamp(self.least, self.most)
+        # Not 0.0, which would make a positive zero of a negative one.
+        rows = self.table.index_select(0, row).masked_fill_((own != row)[:, None], -0.0)
+        return self.group.sum(rows)
 
 
 class Head(Layer):
@@ -42,7 +55,8 @@ class Head(Layer):
         placement: Placement,
     ) -> None:
         super().__init__()
-        self.backend = placement.backends.linear
+        self.backend, self.group = placement.backends.linear, placement.group
+        self.widths = vocab_widths(vocab_size, placement.mesh.tp_size)
         self.weight: Weight | None = None
         if tied_to is None:
             self.weight = Weight([Block("", (vocab_size, hidden_size), Vocab())], placement)
@@ -67,4 +81,5 @@ class Head(Layer):
         return sum(op.stored_bytes(tensor) for tensor in own)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return op.wide_linear(hidden, self.prepared, backend=self.backend)
+        own = op.wide_linear(hidden, self.prepared, backend=self.backend)
+        return self.group.gather_columns(own, widths=self.widths)

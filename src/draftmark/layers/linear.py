@@ -38,6 +38,23 @@ class Linear(Layer):
         return op.linear(x, self.prepared, self.bias_data, residual=residual, backend=self.backend)
 
 
+class RowLinear(Linear):
+    """The same where the input features are split: x [N, in of this rank] -> [N, out] of all.
+
+    Bias and residual, which every rank has, ride on the product of rank 0 alone.
+    """
+
+    def __init__(self, block: Block, *, bias: bool, placement: Placement) -> None:
+        is_first = placement.mesh.tp_rank == 0
+        super().__init__([block], bias=bias and is_first, placement=placement)
+        self.group, self.is_first = placement.group, is_first
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        own = residual if self.is_first else None
+        y = op.linear(x, self.prepared, self.bias_data, residual=own, backend=self.backend)
+        return self.group.sum(y)
+
+
 class GatedLinear(Layer):
     """y = silu(gate(x)) * up(x): x [N, in] -> [N, rows of one block]. Blocks: gate, up."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from draftmark.layers.linear import GatedLinear, Linear
+from draftmark.layers.linear import GatedLinear, RowLinear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.weight import Block, Placement
 from draftmark.parallel.sharding import Columns, Rows
@@ -17,15 +17,15 @@ class GatedMLP(DirectModule):
         self, hidden_size: int, intermediate_size: int, *, bias: bool, placement: Placement
     ) -> None:
         super().__init__()
-        wide = (intermediate_size, hidden_size)
+        wide, split = (intermediate_size, hidden_size), Columns("intermediate features")
         self.gate_up = GatedLinear(
-            Block("gate", wide, Columns()),
-            Block("up", wide, Columns()),
+            Block("gate", wide, split),
+            Block("up", wide, split),
             bias=bias,
             placement=placement,
         )
         down = Block("", (hidden_size, intermediate_size), Rows())
-        self.down = Linear([down], bias=bias, placement=placement)
+        self.down = RowLinear(down, bias=bias, placement=placement)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
         return self.down(self.gate_up(x), residual)

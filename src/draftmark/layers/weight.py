@@ -8,25 +8,31 @@ kernels want and drops the plain copy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from draftmark.kernels.backends import Backends
 from draftmark.layers.module import DirectModule
+from draftmark.parallel.collectives import Alone, TensorGroup
 from draftmark.parallel.mesh import Mesh
 from draftmark.parallel.sharding import Sharding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What all layers of a stage have in common: where they live and what runs them."""
+    """What all layers of a stage have in common: where they live, what runs them, with whom."""
 
     dtype: torch.dtype
     device: torch.device
     backends: Backends
     mesh: Mesh
+    group: TensorGroup = field(default_factory=Alone)
+
+    def __post_init__(self) -> None:
+        rank, size = self.group.rank, self.group.size
+        assert (rank, size) == (self.mesh.tp_rank, self.mesh.tp_size), f"{self.mesh} is not {rank=}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ How the runtime uses the model side (one rank, everything under `torch.inference
                                    # non-finite value in this token's row, -1 for none
     logits = stage.logits(out.hidden[rows])               # [M, vocab], float32 at least
 
+Several tensor ranks: `build` takes the rank's `mesh` and `group`; each rank has its part of the
+weights and its own KV heads, every call is made by all ranks with the same inputs, and hidden,
+bad_layer and logits are the same bits on all.
+
 `pools` is one tensor a layer of this stage, in layer order, [num_pages, page_tokens, 2 * kv_heads,
 head_dim] with keys before values; it may hold anything, NaN included, where nothing was stored. The
 forward writes this step's keys and values to `batch.store` before it attends. Nothing is kept
@@ -49,6 +53,7 @@ from draftmark.layers.norm import RMSNorm
 from draftmark.layers.rotary import Rotary
 from draftmark.layers.weight import Layer, Placement
 from draftmark.models.config import Description
+from draftmark.parallel.collectives import Alone, TensorGroup, Unconnected
 from draftmark.parallel.mesh import Mesh
 
 
@@ -135,17 +140,32 @@ class Stage(nn.Module):
     def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
         """Upper bound of a step's temporaries: `tokens` in the step, `logits_rows` rows that sample
         of `context` tokens each."""
-        config, shape = self.config, self.shape
+        shape, hidden_size = self.shape, self.config.hidden_size
+        ranks, itemsize = self.placement.mesh.tp_size, self.placement.dtype.itemsize
         heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
-        per_token = 5 * config.hidden_size + 4 * heads + 3 * config.intermediate_size + context
-        itemsize = self.placement.dtype.itemsize
+        intermediate = self.config.intermediate_size // ranks
+        per_token = (5 * hidden_size + 4 * heads + 3 * intermediate + context) * itemsize
+        if ranks > 1:
+            # Every rank's part of a sum, and two of the sums on the way.
+            per_token += hidden_size * (ranks * itemsize + 2 * max(itemsize, 4))
         gathered = attention.workspace_bytes(
             shape, rows=logits_rows, context=context, itemsize=itemsize
         )
+        logits = 0 if self.head is None else logits_rows * self._logits_bytes()
+        return tokens * per_token + gathered + logits
+
+    def _logits_bytes(self) -> int:
+        """Of one row."""
+        assert self.head is not None
+        widest, itemsize = max(self.head.widths), self.placement.dtype.itemsize
+        wide = max(itemsize, 4)
         # Rounded by the head and in float32, and the rows that the best are made again from.
-        wide = itemsize + max(itemsize, 4)
-        logits = logits_rows * wide * (config.vocab_size + WIDE_CANDIDATES * config.hidden_size)
-        return tokens * per_token * itemsize + gathered + logits
+        own = (itemsize + wide) * (widest + WIDE_CANDIDATES * self.config.hidden_size)
+        ranks = self.placement.mesh.tp_size
+        if ranks == 1:
+            return own
+        # Padded to the widest, every rank's, and side by side.
+        return own + wide * ((1 + ranks) * widest + self.config.vocab_size)
 
     def _holders(self) -> list[Layer]:
         return [module for module in self.modules() if isinstance(module, Layer)]
@@ -160,9 +180,17 @@ def build(
     backends: Backends,
     layers: range | None = None,
     mesh: Mesh = Mesh(),  # noqa: B008 - a frozen value
+    group: TensorGroup | None = None,
 ) -> Stage:
-    """The stage of `layers` (all by default) with uninitialised weights; see `checkpoint.load`."""
-    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh)
+    """The stage of `layers` (all by default) with uninitialised weights; see `checkpoint.load`.
+
+    Without a `group` a stage of several tensor ranks can be measured, not run. Raises `ConfigError`
+    when the model does not divide over the ranks.
+    """
+    if group is None:
+        alone = mesh.tp_size == 1
+        group = Alone() if alone else Unconnected(rank=mesh.tp_rank, size=mesh.tp_size)
+    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh, group=group)
     config = description.config
     return Stage(
         config,

@@ -10,7 +10,7 @@ from draftmark.layers.embedding import Embedding, Head
 from draftmark.layers.linear import GatedLinear, Linear
 from draftmark.layers.weight import Block, Placement, Weight
 from draftmark.parallel.mesh import Mesh
-from draftmark.parallel.sharding import Columns, Heads
+from draftmark.parallel.sharding import Columns, Heads, KVHeads
 
 CPU = torch.device("cpu")
 
@@ -28,8 +28,9 @@ def fill(weight: Weight, parts: dict[str, torch.Tensor]) -> None:
 
 def test_blocks_are_stacked_in_their_order_and_loaded_by_name() -> None:
     sizes = {"q": 4, "k": 2, "v": 2}
+    splits = {"q": Heads(4), "k": KVHeads(2), "v": KVHeads(2)}
     layer = Linear(
-        [Block(name, (n * 8, 12), Heads(n)) for name, n in sizes.items()],
+        [Block(name, (n * 8, 12), splits[name]) for name, n in sizes.items()],
         bias=True,
         placement=make_placement(),
     )
