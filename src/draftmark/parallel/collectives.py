@@ -82,7 +82,8 @@ class RawGroup(Protocol):
 class ProcessTensorGroup:
     """The ranks are processes. `group` is handed over: no other thread may use it meanwhile.
 
-    On a GPU nothing here waits on the host, so that both calls can be captured in a graph. Where
+    On a GPU nothing here waits on the host, so that both calls can be captured in a graph. Such a
+    graph must be gone before `group` is shut down or aborted: NCCL waits for that for ever. Where
     peers do not come, `group`'s own timeout ends the wait with an error.
     """
 
