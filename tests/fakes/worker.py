@@ -5,6 +5,11 @@ table. The next token is a hash of every entry read back through that table, so 
 missing or remapped page changes the answer. Slot state and page tables are kept as a device keeps
 them: nothing is cleared when a slot changes hands. All rows of a step store before any row reads.
 
+What a step samples comes back late, as in a pipeline: its *return* (token, length, done) is applied
+to the slot at the head of the first step `num_cohorts` or more later, and whoever has the slot then
+gets it. A row that is planned sooner runs the token before once more; a sequence that is admitted
+sooner ends when its predecessor did.
+
 `expected` says what a request gives when nothing goes wrong, without any of this machinery.
 """
 
@@ -35,10 +40,22 @@ VOCAB_SIZE = 61
 _POISON = -1
 _NOT_FINITE = -2
 _BAD_LAYER = 3
+_NEVER = -1000
 
 
 class DeviceCrash(AssertionError):
     """A plan that no device could run: wrong generation, missing slot, page out of the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """What step `step` sampled for a slot, not applied to it yet."""
+
+    step: int
+    row: VerifyRow | PrefillRow
+    token: int
+    length: int
+    is_done: bool
 
 
 @dataclass(slots=True)
@@ -56,7 +73,7 @@ class _Slot:
     sampling: RowSampling | None = None
     prompt_counts: Counter[int] = field(default_factory=Counter)
     output_counts: Counter[int] = field(default_factory=Counter)
-    last_step: int = -1
+    last_step: int = _NEVER
 
 
 class FakeWorker:
@@ -64,7 +81,7 @@ class FakeWorker:
 
     `bad` maps a request id to the position whose values are not finite. With `poison`, a page that
     is handed out anew loses what it held. With `strict`, a plan that breaks the protocol crashes
-    even where the answer would not show it.
+    even where the answer would not show it. Step ids rise, and may have gaps.
     """
 
     def __init__(
@@ -88,8 +105,9 @@ class FakeWorker:
         self.poison = poison
         self.strict = strict
         self.num_cohorts = num_cohorts
-        self.next_step = 0
+        self.last_step = -1
         self.delivered = -1
+        self.returns: deque[_Return] = deque()
         self.results: deque[StepResult] = deque()
         self.rows_of: Counter[int] = Counter()  # request id -> rows run for it, inert ones too
         self._holder: dict[int, tuple[int, int]] = {}
@@ -113,32 +131,48 @@ class FakeWorker:
         return result
 
     def _run(self, plan: StepPlan) -> StepResult:
-        if plan.step != self.next_step:
-            raise DeviceCrash(f"plan {plan.step} came for step {self.next_step}")
-        self.next_step += 1
-        for admit in plan.admits:
-            self._admit(admit, plan.step)
+        if plan.step <= self.last_step or plan.cohort != plan.step % self.num_cohorts:
+            raise DeviceCrash(
+                f"plan {plan.step} of cohort {plan.cohort} came after step {self.last_step}"
+            )
+        self.last_step = plan.step
+        self._begin(plan)
         for delta in plan.pages:
             self._append_pages(delta)
         self._note_rows(plan)
         for row in plan.prefill:
             self._store_prefill(row)
         for verify in plan.verify:
-            self._store_verify(self.slots[verify.slot])
+            slot = self.slots[verify.slot]
+            self._store(slot, slot.length, slot.pending)
         rows: list[ResultRow] = []
         prompt_logprobs: list[PromptLogprobs] = []
         bad_prefill: list[tuple[int, int, int]] = []
         for row in plan.prefill:
+            stop = row.start + len(row.ids)
             if row.prompt_logprobs >= 0:
                 prompt_logprobs.append(self._prompt_logprobs(row))
             if row.is_last and row.samples:
-                rows.append(self._sample(row, fold=0))
-            elif self._sees_bad(self.slots[row.slot]):
+                rows.append(self._sample(row, plan.step, length=stop, fold=0))
+            elif self._sees_bad(self.slots[row.slot], stop):
                 bad_prefill.append((row.slot, row.generation, _BAD_LAYER))
-        rows += [self._sample_verify(verify) for verify in plan.verify]
+        rows += [self._sample_verify(verify, plan.step) for verify in plan.verify]
         return StepResult(
             plan.step, plan.cohort, rows, prompt_logprobs, bad_prefill, run_us=100 + len(rows)
         )
+
+    def _begin(self, plan: StepPlan) -> None:
+        """The head of a step. Returns come first: one may be of a slot that is admitted anew."""
+        self._apply_returns(upto=plan.step - self.num_cohorts)
+        for admit in plan.admits:
+            self._admit(admit, plan.step)
+
+    def _apply_returns(self, *, upto: int) -> None:
+        """Those of steps up to `upto`, in the order of their steps."""
+        while self.returns and self.returns[0].step <= upto:
+            late = self.returns.popleft()
+            slot = self._slot(late.row) if self.strict else self.slots[late.row.slot]
+            slot.pending, slot.length, slot.is_done = late.token, late.length, late.is_done
 
     def _note_rows(self, plan: StepPlan) -> None:
         rows: list[PrefillRow | VerifyRow] = [*plan.prefill, *plan.verify]
@@ -146,7 +180,8 @@ class FakeWorker:
             raise DeviceCrash(f"a slot has two rows in step {plan.step}")
         for row in rows:
             slot = self._slot(row)
-            if self.strict and plan.step - self.num_cohorts < slot.last_step:
+            is_soon = slot.last_step > plan.step - self.num_cohorts
+            if self.strict and is_soon and isinstance(row, VerifyRow):
                 raise DeviceCrash(f"slot {row.slot} is in step {plan.step} before its return")
             slot.last_step = plan.step
             self.rows_of[slot.request] += 1
@@ -164,8 +199,10 @@ class FakeWorker:
         if admit.slot == 0 or admit.generation <= slot.generation:
             raise DeviceCrash(f"slot {admit.slot} was admitted under an old generation")
         if self.strict:
-            if slot.last_step > self.delivered or step < slot.last_step + self.num_cohorts:
+            if slot.last_step > self.delivered:
                 raise DeviceCrash(f"slot {admit.slot} is reused before its last result")
+            if step <= slot.last_step + self.num_cohorts:
+                raise DeviceCrash(f"slot {admit.slot} is reused in step {step} without a rest")
             if admit.generation != slot.generation + 1:
                 raise DeviceCrash(f"slot {admit.slot} skipped a generation")
         slot.generation = admit.generation
@@ -206,31 +243,26 @@ class FakeWorker:
             self.pool[start : start + PAGE_TOKENS] = array("q", [_POISON]) * PAGE_TOKENS
 
     def _store(self, slot: _Slot, position: int, token: int) -> None:
-        page = slot.pages[position // PAGE_TOKENS] if position < slot.end else 0
+        """To the dump page beyond the slot's end, and of a slot that is done."""
+        is_inert = slot.is_done or position >= slot.end
+        page = 0 if is_inert else slot.pages[position // PAGE_TOKENS]
         is_bad = self.bad.get(slot.request) == position
         entry = _NOT_FINITE if is_bad else _entry(token, position)
         self.pool[page * PAGE_TOKENS + position % PAGE_TOKENS] = entry
 
     def _store_prefill(self, row: PrefillRow) -> None:
         slot = self.slots[row.slot]
-        if row.start != slot.length:
+        if self.strict and row.start != slot.length:
             raise DeviceCrash(f"slot {row.slot} has {slot.length} tokens, a chunk starts elsewhere")
         for i, token in enumerate(row.ids):
             self._store(slot, row.start + i, token)
         slot.length = row.start + len(row.ids)
 
-    def _store_verify(self, slot: _Slot) -> None:
-        if slot.is_done:  # inert: its store goes to the dump page
-            self.pool[slot.length % PAGE_TOKENS] = _entry(slot.pending, slot.length)
-        else:
-            self._store(slot, slot.length, slot.pending)
-            slot.length += 1
-
-    def _sees_bad(self, slot: _Slot) -> bool:
-        """Whether a value that is not finite reaches the slot's last token."""
+    def _sees_bad(self, slot: _Slot, length: int) -> bool:
+        """Whether a value that is not finite reaches the last of `length` tokens."""
         if not self.bad:
             return False
-        return _NOT_FINITE in array("q", self._read(slot, slot.length))
+        return _NOT_FINITE in array("q", self._read(slot, length))
 
     def _read(self, slot: _Slot, count: int) -> bytes:
         """Every entry below `count`, through the slot's page table."""
@@ -242,37 +274,32 @@ class FakeWorker:
             parts.append(self.pool[start : start + rest])
         return b"".join(part.tobytes() for part in parts)
 
-    def _sample_verify(self, row: VerifyRow) -> ResultRow:
+    def _sample_verify(self, row: VerifyRow, step: int) -> ResultRow:
         slot = self.slots[row.slot]
         if slot.is_done:
             return ResultRow(row.slot, row.generation, [], slot.length, 0, True)
-        return self._sample(row, fold=1)
+        return self._sample(row, step, length=slot.length + 1, fold=1)
 
-    def _sample(self, row: PrefillRow | VerifyRow, *, fold: int) -> ResultRow:
-        """The token after everything the slot has; the slot's length is counted already."""
+    def _sample(
+        self, row: PrefillRow | VerifyRow, step: int, *, length: int, fold: int
+    ) -> ResultRow:
+        """The token after the slot's first `length` ones, which is also the return of the row."""
         slot = self.slots[row.slot]
         assert slot.sampling is not None
         token, logprobs = _choose(
-            self._read(slot, slot.length),
+            self._read(slot, length),
             slot.sampling,
-            index=slot.length,
-            banned=slot.stop_ids if slot.length < slot.min_end else frozenset(),
+            index=length,
+            banned=slot.stop_ids if length < slot.min_end else frozenset(),
             penalties=_penalty_state(slot.sampling, slot.prompt_counts, slot.output_counts),
             vocab_size=self.vocab_size,
         )
-        slot.pending = token
         slot.output_counts[token] += 1
-        slot.is_done = token in slot.stop_ids or slot.length + 1 >= slot.end
-        bad_layer = _BAD_LAYER if self._sees_bad(slot) else -1
+        is_done = token in slot.stop_ids or length + 1 >= slot.end
+        self.returns.append(_Return(step, row, token, length, is_done))
+        bad_layer = _BAD_LAYER if self._sees_bad(slot, length) else -1
         return ResultRow(
-            row.slot,
-            row.generation,
-            [token],
-            slot.length,
-            fold,
-            slot.is_done,
-            bad_layer,
-            logprobs,
+            row.slot, row.generation, [token], length, fold, is_done, bad_layer, logprobs
         )
 
     def _prompt_logprobs(self, row: PrefillRow) -> PromptLogprobs:

@@ -140,7 +140,7 @@ class CacheManager:
         end = start + at_least
         return writer.tokens[start:end] == holding.tokens[start:end]
 
-    def admit(self, holding: Holding, *, step: int, is_quiet: bool, headroom: int) -> bool:
+    def admit(self, holding: Holding, *, step: int, headroom: int) -> bool:
         """Take a slot and pages for all tokens, if that leaves `headroom` pages available.
 
         Uses what the last `match` found. Changes nothing when it returns False.
@@ -150,7 +150,7 @@ class CacheManager:
         fresh = pages_of(len(holding.tokens)) - len(path)
         if fresh + headroom > self.num_available - self.tree.idle_in(path):
             return False
-        if not self.slots.can_take(step=step, is_quiet=is_quiet):
+        if not self.slots.can_take(step=step):
             return False
         self.tree.acquire(path)
         holding.nodes, holding.path = path, []

@@ -1,13 +1,14 @@
 """Which slots (places for the device state of one sequence) are free, and their generations.
 
 A slot is handed out under a new generation each time, so that a row or result of an earlier
-sequence in the same slot is recognised. The return of a step is applied on the first stage by the
-head of the step `num_cohorts` later: a slot rests until that step is behind.
+sequence in the same slot is recognised. The return of a step is applied on the first stage at the
+head of the first step that is `num_cohorts` later: a slot rests until such a step is behind, also
+when no step is in flight (the scheduler then leaves out as many step ids).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from heapq import heappop, heappush
 
 
 class SlotAllocator:
@@ -17,30 +18,29 @@ class SlotAllocator:
         if num_slots < 2:
             raise ValueError(f"slots are the dump slot and one more at least, got {num_slots}")
         self.total = num_slots - 1
-        self._num_cohorts = num_cohorts
+        self.num_cohorts = num_cohorts
         self._generations = [0] * num_slots
         self._is_free = bytearray(b"\1") * num_slots
         self._is_free[0] = 0
-        # (slot, last step that held it), in order of release: the longest rested goes out first.
+        # (last step that held it, slot), a heap: the longest rested goes out first.
         never = -num_cohorts - 1
-        self._free = deque((slot, never) for slot in range(1, num_slots))
+        self._free = [(never, slot) for slot in range(1, num_slots)]
 
     @property
     def num_free(self) -> int:
         return len(self._free)
 
-    def can_take(self, *, step: int, is_quiet: bool) -> bool:
-        """Whether plan `step` may use a slot. `is_quiet` says that no step is without a result:
-        then the return of the last step is applied at the head of the next one, before its admits,
-        and a slot need not rest.
+    def can_take(self, *, step: int, is_quiet: bool = False) -> bool:
+        """Whether a slot is free that has rested enough for plan `step` to use it. (`is_quiet`
+        waives the rest; only a test of the former rule still says it.)
         """
         if not self._free:
             return False
-        return is_quiet or step > self._free[0][1] + self._num_cohorts
+        return is_quiet or step > self._free[0][0] + self.num_cohorts
 
     def take(self) -> tuple[int, int]:
         """(slot, generation); generations of a slot rise by one from 1."""
-        slot, _ = self._free.popleft()
+        _, slot = heappop(self._free)
         self._is_free[slot] = 0
         self._generations[slot] += 1
         return slot, self._generations[slot]
@@ -50,10 +50,10 @@ class SlotAllocator:
         assert 0 < slot <= self.total, f"slot {slot} is not of this pool"
         assert not self._is_free[slot], f"slot {slot} was freed twice"
         self._is_free[slot] = 1
-        self._free.append((slot, last_step))
+        heappush(self._free, (last_step, slot))
 
     def free_slots(self) -> frozenset[int]:
         """For integrity checks."""
-        free = frozenset(slot for slot, _ in self._free)
+        free = frozenset(slot for _, slot in self._free)
         assert len(free) == len(self._free) == sum(self._is_free)
         return free

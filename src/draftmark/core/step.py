@@ -9,6 +9,9 @@ Words: `length` of a slot is the number of tokens whose keys and values are writ
 at index `length` (sampled, not yet run) is the slot's *pending* token. The token sampled from the
 logits of index i has index i + 1, and its noise is drawn from (seed, i + 1).
 
+Steps take turns: step n is of cohort n mod M. What it gave (its *return*: token, length, done) is
+applied to the slots at the head of the first step from n + M on, before that step's admits.
+
 Structs are encoded as arrays (`array_like`): field order is the wire format, append only.
 """
 
@@ -89,17 +92,24 @@ class PrefillRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class VerifyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Run the slot's pending token and its drafts. Plain decoding is a verify row with no draft."""
+    """Run the slot's pending token and its drafts. Plain decoding is a verify row with no draft.
+
+    In step n, the last step before it with a row of the slot is n - M or earlier, so that its
+    return is applied.
+    """
 
     slot: int
     generation: int
 
 
 class StepPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One step of one cohort, the same bytes for every rank.
+    """One step, the same bytes for every rank: the turn of `cohort`, whose rows `verify` has.
 
-    Applied in order: admits, page deltas, prefill rows, verify rows. `verify_k` and `draft_k` are
-    0 until speculation is built. Step ids rise by one over the life of an engine.
+    Applied in order: admits, page deltas, prefill rows, verify rows. `prefill` has chunks of any
+    sequences: chunks of one prompt may be in consecutive steps. `verify_k` and `draft_k` are 0
+    until speculation is built. Step ids rise over the life of an engine, with gaps: a turn in which
+    nothing runs has no step, and when no step was in flight, the next id is more than M above the
+    last.
     """
 
     step: int

@@ -13,7 +13,8 @@ from draftmark.core.request import FinishReason
 from draftmark.core.step import PromptLogprobs, ResultRow, StepResult, TokenLogprobs
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import Chunk, InFlight
-from draftmark.scheduler.queue import Roster, Sequence, State
+from draftmark.scheduler.queue import Sequence, State
+from draftmark.scheduler.roster import Roster
 
 
 class Committer:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from draftmark.cache.manager import CacheManager
-from draftmark.scheduler.queue import Roster, Sequence, State
+from draftmark.scheduler.queue import Sequence, State
+from draftmark.scheduler.roster import Roster
 
 
 @dataclass(slots=True)

@@ -1,21 +1,24 @@
-"""Builds one plan from what the host knows: verify rows first, then prompts in what is left.
+"""Builds the plan of one turn from what the host knows: verify rows of the turn's cohort first,
+then prompts in what is left.
 
 Plans are blind. Of a running sequence the host knows an upper bound of its length, and plans a
-verify row while that bound is below its end and its pages cover it.
+verify row while that bound is below its end and its pages cover it. A prefilling sequence is of no
+cohort: its chunks go into any turns, one after the other, until the last one gives it a cohort.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from draftmark.cache.manager import CacheManager
 from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
 from draftmark.scheduler import policy
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.policy import CostTable, Limits, Share
-from draftmark.scheduler.queue import Roster, Sequence, State, by_order
+from draftmark.scheduler.queue import Sequence, State, by_order
+from draftmark.scheduler.roster import Roster
 
 
 @dataclass(slots=True)
@@ -58,52 +61,65 @@ class Planner:
         self._roster = roster
         self._exits = exits
         self._totals = totals
-        self._pages_are_short = False
+        self._cohorts = roster.cohorts
+        # Cohorts in whose last turn a row lacked a page.
+        self._lacking: set[int] = set()
+        self._round_end = 0
+        self._part = 0
 
-    def plan(self, step: int, *, is_quiet: bool) -> tuple[StepPlan, InFlight] | None:
-        """The plan of `step`, or None when no sequence can take part. `is_quiet` says that no
-        earlier step is without a result."""
-        draft = InFlight(step=step, cohort=step % self._limits.num_cohorts)
-        self._pages_are_short = False
+    def plan(self, step: int) -> tuple[StepPlan, InFlight] | None:
+        """The plan of `step`, or None when no sequence can take part in this turn."""
+        cohorts = self._cohorts
+        if cohorts.may_be_uneven:
+            cohorts.rebalance(step)
+        draft = InFlight(step, step % len(cohorts.all))
         rows = self._plan_verify(draft)
         prefill: list[PrefillRow] = []
         if self._roster.prefilling or self._roster.waiting:
-            prefill = self._plan_prefill(draft, is_quiet=is_quiet)
+            prefill = self._plan_prefill(draft)
         if not rows and not prefill:
             return None
         plan = StepPlan(step, draft.cohort, 0, 0, draft.admits, draft.deltas, prefill, rows)
         return plan, draft
 
     def _plan_verify(self, draft: InFlight) -> list[VerifyRow]:
-        """A verify row for each running sequence that may have one, in order, oldest first."""
+        """A verify row for each sequence of the cohort that may have one, in order, oldest
+        first."""
         step = draft.step
+        cohort = self._cohorts.all[draft.cohort]
+        if self._lacking:
+            self._lacking.discard(draft.cohort)
         members = draft.verify
-        for sequence in self._roster.running:
+        for sequence in cohort.rows:
             bound = sequence.bound
             if bound >= sequence.horizon and not self._extend(sequence, draft):
                 continue
             sequence.bound = bound + 1
             sequence.last_step = step
             members.append(sequence)
+        cohort.tokens += len(members)
         return [sequence.row for sequence in members]
 
     def _extend(self, sequence: Sequence, draft: InFlight) -> bool:
-        """Make room for one more token; False when the sequence must sit this step out: its steps
-        without result may reach its end already, or there is no page yet.
+        """Make room for one more token; False when the sequence must sit this step out: what its
+        last step gave is not applied yet, its steps without result may reach its end already, or
+        there is no page yet.
 
         For want of pages the last in order is preempted, but not while anything drains: those
         pages come by themselves. A victim comes after every sequence planned so far, so removing it
-        does not disturb the loop over `running`.
+        does not disturb the loop over the cohort's rows.
         """
         bound = sequence.bound
         if bound + 1 >= sequence.end:
             return False
+        if sequence.last_step > draft.step - self._limits.num_cohorts:
+            return False
         holding = sequence.holding
         while (pages := self._manager.reserve(holding, bound + 1)) is None:
-            self._pages_are_short = True
+            self._lacking.add(draft.cohort)
             if self._roster.draining:
                 return False
-            victim = policy.victim(self._roster.prefilling, self._roster.running)
+            victim = policy.victim(self._roster.active)
             self._exits.preempt(victim)
             if victim is sequence:
                 return False
@@ -113,16 +129,16 @@ class Planner:
         sequence.horizon = min(holding.covered, sequence.end - 1)
         return True
 
-    def _plan_prefill(self, draft: InFlight, *, is_quiet: bool) -> list[PrefillRow]:
+    def _plan_prefill(self, draft: InFlight) -> list[PrefillRow]:
         """Chunks for prompts that are under way and for waiting ones, sharing one budget."""
         roster = self._roster
-        share = Share(self._prefill_budget(draft.verify))
+        # A running sequence that lacks pages comes first, and order is kept among the waiting.
+        is_full = bool(self._lacking) or roster.num_active >= self._limits.max_running
+        waiting = list(islice(roster.waiting, 0 if is_full else self._limits.lookahead))
+        share = Share(self._prefill_budget(draft.step, waiting))
         takers: list[Sequence] = []
         takes: list[int] = []
         admitted: list[Sequence] = []
-        # A running sequence that lacks pages comes first, and order is kept among the waiting.
-        is_full = self._pages_are_short or roster.num_active >= self._limits.max_running
-        waiting = islice(roster.waiting, 0 if is_full else self._limits.lookahead)
         for sequence in merge(roster.prefilling, waiting, key=by_order):
             if share.is_spent:
                 break
@@ -136,7 +152,7 @@ class Planner:
                 continue
             if is_new:
                 num_active = roster.num_active + len(admitted)
-                if not self._admit(sequence, draft, num_active=num_active, is_quiet=is_quiet):
+                if not self._admit(sequence, draft, num_active=num_active):
                     is_full = True
                     continue
                 admitted.append(sequence)
@@ -149,15 +165,22 @@ class Planner:
             takes[0] = share.first_tokens
         return [self._chunk(s, count, draft) for s, count in zip(takers, takes, strict=True)]
 
-    def _prefill_budget(self, verify: list[Sequence]) -> int:
-        limits, rows = self._limits, len(verify)
-        if limits.max_turn_ms is None or not rows:
-            return limits.prefill_tokens
-        context = sum(sequence.bound for sequence in verify) // rows
-        ahead = max((sequence.planned for sequence in self._roster.prefilling), default=0)
-        return policy.prefill_budget(
-            limits, self._costs, verify=(rows, context), prefill_context=ahead
-        )
+    def _prefill_budget(self, step: int, waiting: list[Sequence]) -> int:
+        """Prompt tokens of this turn: what the first turn of its round found for all of them. A
+        round begins with the first turn that asks after the end of the last one."""
+        if step >= self._round_end:
+            prefilling, num_cohorts = self._roster.prefilling, self._limits.num_cohorts
+            self._round_end = step + num_cohorts
+            left = sum(len(s.tokens) - s.planned for s in chain(prefilling, waiting))
+            rows, tokens = self._cohorts.fullest.load
+            budget = policy.prefill_budget(
+                self._limits,
+                self._costs,
+                verify=(rows, tokens // max(rows, 1)),
+                prefill_context=max((sequence.planned for sequence in prefilling), default=0),
+            )
+            self._part = policy.part_of_turn(budget, left=left, num_cohorts=num_cohorts)
+        return self._part
 
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Look up the cached prefix of a waiting sequence; True when it pays to wait because
@@ -165,7 +188,7 @@ class Planner:
         if sequence.wants_prompt_logprobs:
             return False
         sequence.planned = self._manager.match(sequence.holding)
-        if sequence.waits >= self._limits.max_prefix_waits:
+        if sequence.waits >= self._limits.max_prefix_waits * self._limits.num_cohorts:
             return False
         at_least = self._limits.min_shared_tokens
         if not self._manager.is_being_written(sequence.holding, at_least=at_least):
@@ -173,17 +196,13 @@ class Planner:
         sequence.waits += 1
         return True
 
-    def _admit(
-        self, sequence: Sequence, draft: InFlight, *, num_active: int, is_quiet: bool
-    ) -> bool:
+    def _admit(self, sequence: Sequence, draft: InFlight, *, num_active: int) -> bool:
         """Give a waiting sequence a slot and pages for all its tokens, if there are any left."""
         if num_active >= self._limits.max_running:
             return False
         holding = sequence.holding
         # A page for everyone who runs, or the newcomer would be preempted within a few steps.
-        if not self._manager.admit(
-            holding, step=draft.step, is_quiet=is_quiet, headroom=num_active
-        ):
+        if not self._manager.admit(holding, step=draft.step, headroom=num_active):
             return False
         sequence.slot, sequence.generation = holding.slot, holding.generation
         sequence.row = VerifyRow(holding.slot, holding.generation)
@@ -206,8 +225,7 @@ class Planner:
         sequence.planned = sequence.bound = stop
         sequence.last_step = draft.step
         if is_last:
-            sequence.horizon = min(sequence.holding.covered, sequence.end - 1)
-            self._roster.run(sequence)
+            self._roster.run(sequence, step=draft.step)
         draft.chunks.append(Chunk(sequence, start, stop, is_last, samples))
         return PrefillRow(
             sequence.slot,

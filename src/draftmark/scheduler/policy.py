@@ -1,4 +1,5 @@
-"""Decisions as functions of plain facts: how much prompt a step takes, who shares it, who yields.
+"""Decisions as functions of plain facts: how much prompt a step takes, who shares it, who yields,
+when cohorts are uneven.
 
 Nothing here changes anything; `planner` acts on the answers.
 """
@@ -24,12 +25,24 @@ _Ordered = TypeVar("_Ordered", bound=_HasOrder)
 # Beside a prompt that could fill the step alone, this share of the step is for shorter ones.
 _SHARE_FOR_SHORT = 4
 
+# What is left of prompts is not divided among turns into less than this: a step reads all weights,
+# so that a smaller chunk costs about as much.
+_LEAST_PART_TOKENS = 256
+
+# Cohorts are uneven when their row counts differ by at least 2, and by more than 1/8 of the mean:
+# a moved row may lose a turn, which a smaller difference would not repay.
+_LEAST_UNEVEN_ROWS = 2
+_UNEVEN_SHARE = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What the scheduler keeps to.
 
-    A waiting sequence may wait `max_prefix_waits` plans for a prefix of at least
+    Without `max_in_flight`, one plan more than cohorts may be without result: each cohort has its
+    turn under way, and the next one waits at the device.
+
+    A waiting sequence may wait `max_prefix_waits` rounds for a prefix of at least
     `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
     in a plan, so that a long queue costs no more than a short one.
     """
@@ -38,18 +51,21 @@ class Limits:
     max_running: int
     prefill_tokens: int
     max_turn_ms: float | None = None
-    max_in_flight: int = 2
+    max_in_flight: int | None = None
     num_cohorts: int = 1
     min_shared_tokens: int = 64
     max_prefix_waits: int = 64
     lookahead: int = 32
 
     def __post_init__(self) -> None:
-        counts = (self.max_context, self.max_running, self.prefill_tokens, self.max_in_flight)
-        if min(counts) < 1:
+        counts = (self.max_context, self.max_running, self.prefill_tokens, self.num_cohorts)
+        if min(*counts, self.depth) < 1:
             raise ValueError(f"limits must be at least 1: {self}")
-        if self.num_cohorts != 1:
-            raise ValueError("more than one cohort is not built yet")
+
+    @property
+    def depth(self) -> int:
+        """Plans that may be without result."""
+        return self.num_cohorts + 1 if self.max_in_flight is None else self.max_in_flight
 
 
 class CostTable:
@@ -132,6 +148,20 @@ def prefill_budget(
     return max(fitting, min(most, PAGE_TOKENS))
 
 
+def part_of_turn(budget: int, *, left: int, num_cohorts: int) -> int:
+    """Prompt tokens for each turn of a round, when `left` are left to prefill and no turn may have
+    more than `budget`.
+
+    Equal shares: in a pipeline one long turn holds up the turns of all cohorts, so that every turn
+    of a round takes the same. The caller asks once a round, with the budget of the fullest cohort
+    (a cohort with fewer verify rows gets no more than the others), and keeps the answer for the
+    round's other turns. Where less is left than the budgets of a round, what is left is divided:
+    it does not all go to the cohort whose turn is first.
+    """
+    parts = max(1, min(num_cohorts, left // _LEAST_PART_TOKENS))
+    return min(budget, max(-(-left // parts), _LEAST_PART_TOKENS))
+
+
 class Share:
     """How the prompt tokens of one step are shared out, asked in order of priority and arrival.
 
@@ -176,8 +206,14 @@ class Share:
         return min(self._first[1], self._budget - self._others)
 
 
-def victim(prefilling: Sequence[_Ordered], running: Sequence[_Ordered]) -> _Ordered:
-    """Who yields its pages: the lowest priority, and of those the latest arrival. Both lists are in
+def victim(active: Iterable[Sequence[_Ordered]]) -> _Ordered:
+    """Who yields its pages: the lowest priority, and of those the latest arrival. Each list is in
     order; the first of all is chosen only when it is alone."""
-    last = [members[-1] for members in (prefilling, running) if members]
+    last = [members[-1] for members in active if members]
     return max(last, key=lambda sequence: sequence.order)
+
+
+def is_uneven(rows: Sequence[int]) -> bool:
+    """Whether cohorts of so many rows each differ by enough to move rows."""
+    gap = max(rows) - min(rows)
+    return gap >= _LEAST_UNEVEN_ROWS and gap * _UNEVEN_SHARE * len(rows) > sum(rows)

@@ -1,4 +1,4 @@
-"""A sequence (what runs for a request), its life, and the lists it moves through.
+"""A sequence (what runs for a request) and its life.
 
     waiting ──► prefilling ──► running ──► draining ──► ended
        ▲            │             │           │
@@ -6,12 +6,11 @@
 
 *Draining* is in no further plan, but still in plans without result; pages and slot are given up
 when the last of them has its result. A preempted sequence waits again after it drained, with its
-output as part of what it prefills.
+output as part of what it prefills. `roster` has the lists, `cohorts` that of the running ones.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
@@ -19,6 +18,9 @@ from operator import attrgetter
 from draftmark.cache.manager import Holding
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.step import RowSampling, TokenLogprobs, VerifyRow
+
+# A step before all others, by more than any rule looks back.
+NEVER = -(1 << 40)
 
 _NO_ROW = VerifyRow(0, 0)
 
@@ -39,6 +41,8 @@ class Sequence:
     are planned; `bound` is the most the slot's length can be once all planned steps ran, and
     `horizon` the bound below which a verify row may be planned without looking closer. `length` is
     the slot's length as last heard, and `notice` the one from which a result needs a closer look.
+    `last_step` is the last step planned with it, `cohort` the one it decodes in once it runs, and
+    `moved_at` the step at which it last changed that.
     """
 
     id: int
@@ -50,7 +54,6 @@ class Sequence:
     end: int
     min_end: int
     holding: Holding
-    cohort: int = 0
     state: State = State.WAITING
 
     # Of the present stay in a slot.
@@ -64,9 +67,11 @@ class Sequence:
     length: int = 0
     notice: int = 0
     last_step: int = -1
+    cohort: int = 0
 
     # Over its whole life.
     resumes: bool = False
+    moved_at: int = NEVER
     waits: int = 0
     cached_tokens: int = -1
     is_first_output: bool = True
@@ -84,83 +89,3 @@ class Sequence:
 
 
 by_order = attrgetter("order")
-
-
-class Roster:
-    """Every sequence that is not ended, in the list of its state.
-
-    `waiting`, `prefilling` and `running` are sorted by priority, then arrival, at all times; they
-    are sorted by insertion, never in a step. `live` has those whose request still awaits its end.
-    """
-
-    def __init__(self) -> None:
-        self.live: dict[int, Sequence] = {}
-        self.waiting: list[Sequence] = []
-        self.prefilling: list[Sequence] = []
-        self.running: list[Sequence] = []
-        self.draining: list[Sequence] = []
-
-    @property
-    def num_active(self) -> int:
-        return len(self.prefilling) + len(self.running)
-
-    def add(self, sequence: Sequence) -> None:
-        """A new request's sequence."""
-        assert sequence.id not in self.live, f"request {sequence.id} is live already"
-        self.live[sequence.id] = sequence
-        insort(self.waiting, sequence, key=by_order)
-
-    def start(self, sequence: Sequence) -> None:
-        """It has a slot, and chunks to prefill."""
-        self.waiting.remove(sequence)
-        sequence.state = State.PREFILLING
-        insort(self.prefilling, sequence, key=by_order)
-
-    def run(self, sequence: Sequence) -> None:
-        """Its last chunk is planned."""
-        self.prefilling.remove(sequence)
-        sequence.state = State.RUNNING
-        insort(self.running, sequence, key=by_order)
-
-    def drain(self, sequence: Sequence) -> None:
-        """In no further plan. It may already drain: a preempted one that now ends."""
-        if sequence.state is not State.DRAINING:
-            self._list_of(sequence).remove(sequence)
-            self.draining.append(sequence)
-            sequence.state = State.DRAINING
-            sequence.notice = 0
-
-    def wait_again(self, sequence: Sequence) -> None:
-        """A preempted sequence that drained."""
-        self.draining.remove(sequence)
-        sequence.state = State.WAITING
-        insort(self.waiting, sequence, key=by_order)
-
-    def end(self, sequence: Sequence) -> None:
-        """Nothing of it is left; its request had its end."""
-        (self.draining if sequence.state is State.DRAINING else self.waiting).remove(sequence)
-        sequence.state = State.ENDED
-
-    def _list_of(self, sequence: Sequence) -> list[Sequence]:
-        return self.running if sequence.state is State.RUNNING else self.prefilling
-
-    def check(self) -> None:
-        """Raise `AssertionError` when a sequence is in the wrong list, or in two."""
-        lists = (
-            (State.WAITING, self.waiting),
-            (State.PREFILLING, self.prefilling),
-            (State.RUNNING, self.running),
-            (State.DRAINING, self.draining),
-        )
-        seen: set[Sequence] = set()
-        for state, members in lists:
-            assert all(sequence.state is state for sequence in members)
-            assert seen.isdisjoint(members)
-            seen.update(members)
-            if state is not State.DRAINING:
-                assert members == sorted(members, key=by_order), f"{state.name} is out of order"
-        for sequence in self.live.values():
-            assert sequence in seen
-            assert sequence.state is not State.DRAINING or sequence.resumes
-        for sequence in self.waiting + self.prefilling + self.running:
-            assert self.live[sequence.id] is sequence

@@ -4,13 +4,15 @@
     plan = scheduler.plan()                 None when nothing can be planned now
     outputs = scheduler.commit(result)      results come in the order of their plans
 
-Up to `Limits.max_in_flight` plans may be without result. Every request gets exactly one output with
-`finish`, from whichever of these calls ended it.
+Up to `Limits.depth` plans may be without result. Step ids rise and have gaps: that of a turn in
+which a cohort has nothing to run is left out, and so are as many as there are cohorts when nothing
+is in flight, so that whatever was planned before is applied on the device and out of the way. Every
+request gets exactly one output with `finish`, from whichever of these calls ended it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from draftmark.cache.manager import CacheManager
@@ -23,7 +25,8 @@ from draftmark.scheduler.committer import Committer
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import InFlight, Planner
 from draftmark.scheduler.policy import CostTable, Limits
-from draftmark.scheduler.queue import Roster
+from draftmark.scheduler.queue import Sequence
+from draftmark.scheduler.roster import Roster
 
 
 class Scheduler:
@@ -32,9 +35,13 @@ class Scheduler:
     def __init__(
         self, limits: Limits, manager: CacheManager, *, cost_table: Iterable[CostPoint] = ()
     ) -> None:
+        num_cohorts = limits.num_cohorts
+        assert manager.slots.num_cohorts == num_cohorts, "slots rest for another number of cohorts"
         self._limits = limits
+        self._depth = limits.depth
+        self._num_cohorts = num_cohorts
         self._manager = manager
-        self._roster = roster = Roster()
+        self._roster = roster = Roster(num_cohorts)
         self._totals = totals = Totals()
         self._exits = exits = Exits(manager=manager, roster=roster, totals=totals)
         self._planner = Planner(
@@ -47,7 +54,7 @@ class Scheduler:
         )
         self._committer = Committer(manager=manager, roster=roster, exits=exits, totals=totals)
         self._steps: deque[InFlight] = deque()
-        self._next_step = 0
+        self._last_step = -1 - num_cohorts
         self._arrivals = 0
         self._most_output_tokens = 0
 
@@ -120,21 +127,27 @@ class Scheduler:
         return [output for i in ids for output in self.fail(i, reason, status=status)]
 
     def plan(self) -> StepPlan | None:
-        """The next step, or None: as many as allowed are in flight, or no sequence can take part.
+        """The next step, or None: as many as allowed are in flight, or no sequence can take part
+        in the turn of any cohort.
 
         Nothing in flight, nothing to plan and somebody waiting is a fault of ours and raises.
         """
-        if len(self._steps) >= self._limits.max_in_flight:
+        if len(self._steps) >= self._depth:
             return None
-        planned = self._planner.plan(self._next_step, is_quiet=not self._steps)
-        if planned is None:
-            if self._roster.live and not self._steps:
-                raise AssertionError(f"no progress is possible: {self.describe()}")
-            return None
-        plan, step = planned
-        self._steps.append(step)
-        self._next_step += 1
-        return plan
+        turn = self._last_step + 1
+        if not self._steps:
+            turn += self._num_cohorts
+        for _ in range(self._num_cohorts):
+            planned = self._planner.plan(turn)
+            if planned is not None:
+                plan, step = planned
+                self._steps.append(step)
+                self._last_step = turn
+                return plan
+            turn += 1
+        if self._roster.live and not self._steps:
+            raise AssertionError(f"no progress is possible: {self.describe()}")
+        return None
 
     def commit(self, result: StepResult) -> list[RequestOutput]:
         """Apply the result of the oldest plan without one; one output for each row that gave
@@ -176,13 +189,17 @@ class Scheduler:
             worker_us=totals.worker_us,
         )
 
+    def cohort_loads(self) -> list[tuple[int, int]]:
+        """Of each cohort (decoding rows, tokens of KV that they have at most)."""
+        return [cohort.load for cohort in self._roster.cohorts.all]
+
     def describe(self) -> str:
         """One line about the whole state, for people who look for a fault."""
         roster, manager = self._roster, self._manager
         return (
-            f"step {self._next_step}, {len(self._steps)} in flight; "
+            f"last step {self._last_step}, {len(self._steps)} in flight; "
             f"{len(roster.waiting)} waiting, {len(roster.prefilling)} prefilling, "
-            f"{len(roster.running)} running, {len(roster.draining)} draining; of "
+            f"{roster.cohorts.num_rows} running, {len(roster.draining)} draining; of "
             f"{manager.pages.total} pages {manager.pages.num_free} free, {manager.num_owned} "
             f"owned, {manager.num_draining} draining, {manager.num_cached} cached "
             f"({manager.tree.num_idle} idle); {manager.slots.num_free} of {manager.slots.total} "
@@ -197,15 +214,46 @@ class Scheduler:
         roster = self._roster
         roster.check()
         self._manager.check()
-        active = roster.prefilling + roster.running
+        active = [sequence for members in roster.active for sequence in members]
         assert {s.holding for s in active} == self._manager.active
         assert len(active) <= self._limits.max_running
         for sequence in active:
             assert sequence.bound <= sequence.holding.covered
             assert sequence.length <= sequence.bound <= max(sequence.end - 1, sequence.num_prompt)
             assert sequence.slot == sequence.holding.slot
-        first = self._steps[0].step if self._steps else self._next_step
-        assert all(s.last_step >= first for s in roster.draining), "drained, but not settled"
+        in_flight, last_steps = self._check_steps()
+        for sequence in active:
+            assert sequence.bound == sequence.length + in_flight[sequence]
+        for sequence in (*active, *roster.draining):
+            last = last_steps.get(sequence)
+            assert last == sequence.last_step or (last is None and sequence in active)
+            assert last is not None or sequence.last_step < self._oldest_step
+
+    @property
+    def _oldest_step(self) -> int:
+        """All steps before this one have their result."""
+        return self._steps[0].step if self._steps else self._last_step + 1
+
+    def _check_steps(self) -> tuple[Counter[Sequence], dict[Sequence, int]]:
+        """Check the plans in flight against each other; the tokens that they run of each sequence,
+        and the last of them that holds it."""
+        num_cohorts = self._num_cohorts
+        tokens: Counter[Sequence] = Counter()
+        last_steps: dict[Sequence, int] = {}
+        before = -1
+        for step in self._steps:
+            assert before < step.step <= self._last_step, "step ids do not rise"
+            assert step.cohort == step.step % num_cohorts
+            before = step.step
+            for sequence in step.verify:
+                last = last_steps.get(sequence, before - num_cohorts)
+                assert last <= before - num_cohorts, f"step {before}: a row is planned too soon"
+                tokens[sequence] += 1
+                last_steps[sequence] = before
+            for chunk in step.chunks:
+                tokens[chunk.sequence] += chunk.stop - chunk.start
+                last_steps[chunk.sequence] = before
+        return tokens, last_steps
 
 
 def _error(request_id: int, message: str, *, status: int) -> RequestOutput:

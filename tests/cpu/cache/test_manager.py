@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from draftmark.cache.manager import CacheManager, Holding
 from draftmark.cache.spec import PAGE_TOKENS, pages_of
 
+RESTED = 99  # a step by which every slot has rested
+
 
 def tokens_of(pages: int, *, extra: int = 0, salt: int = 0) -> list[int]:
     """Whole pages that depend on `salt` from the second on, and `extra` tokens more."""
@@ -24,7 +26,7 @@ def admitted(manager: CacheManager, tokens: list[int], *, matches: bool = True) 
     holding = manager.open(tokens)
     if matches:
         manager.match(holding)
-    assert manager.admit(holding, step=0, is_quiet=True, headroom=0)
+    assert manager.admit(holding, step=RESTED, headroom=0)
     manager.check()
     return holding
 
@@ -160,10 +162,23 @@ def test_a_refused_admission_changes_nothing() -> None:
     manager.commit(first, 48)
     other = manager.open(tokens_of(3, extra=17))
     manager.match(other)
-    assert not manager.admit(other, step=9, is_quiet=True, headroom=1)  # a page too few
-    assert not manager.admit(other, step=9, is_quiet=True, headroom=0)  # no slot
+    assert not manager.admit(other, step=RESTED, headroom=1)  # a page too few
+    assert not manager.admit(other, step=RESTED, headroom=0)  # no slot
     assert counts(manager) == (2, 0, 0, 3)
     assert all(node.refs == 1 for node in first.nodes)
+
+
+@pytest.mark.parametrize("num_cohorts", [1, 2, 4])
+def test_a_slot_that_has_not_rested_admits_nobody(num_cohorts: int) -> None:
+    manager = CacheManager(num_pages=6, num_slots=2, num_cohorts=num_cohorts)
+    manager.leave(admitted(manager, [1, 2, 3]), after_step=200)
+    manager.arrived(200)
+    other = manager.open([4, 5])
+    before = counts(manager)
+    assert not manager.admit(other, step=200 + num_cohorts, headroom=0)
+    assert counts(manager) == before
+    assert manager.admit(other, step=201 + num_cohorts, headroom=0)
+    assert (other.slot, other.generation) == (1, 2)
 
 
 def test_idle_pages_make_room_and_the_matched_ones_stay() -> None:
@@ -249,7 +264,7 @@ def test_nothing_is_lost(history: list[tuple[str, int]], num_pages: int, num_slo
             new = manager.open(tokens)
             before = counts(manager)
             manager.match(new)
-            if manager.admit(new, step=arrived + 1, is_quiet=True, headroom=number % 2):
+            if manager.admit(new, step=arrived + 2, headroom=number % 2):
                 live.append(new)
             else:
                 assert counts(manager) == before

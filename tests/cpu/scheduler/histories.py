@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from draftmark.cache.manager import CacheManager
 from draftmark.core.request import FinishReason, Request
 from tests.cpu.scheduler.simulation import Simulation, make_request, prompt_of
+from tests.fakes.worker import FakeWorker
 
 MAX_CONTEXT = 160
 
@@ -23,6 +25,7 @@ class World:
     slots: int
     max_running: int
     prefill_tokens: int
+    num_cohorts: int
     max_in_flight: int
     min_shared_tokens: int
     max_prefix_waits: int
@@ -58,13 +61,16 @@ class Event:
     ask: Ask | None = None
 
 
+# One cohort or several, with plans in flight from one to more than fill all turns.
+_depths = st.sampled_from([(m, depth) for m in range(1, 5) for depth in range(1, m + 3)])
+
 worlds = st.builds(
-    World,
+    lambda turns, **facts: World(num_cohorts=turns[0], max_in_flight=turns[1], **facts),
+    turns=_depths,
     pages=st.integers(7, 24),
     slots=st.integers(1, 6).map(lambda n: 7 - n),
     max_running=st.integers(1, 6).map(lambda n: 7 - n),
     prefill_tokens=st.sampled_from([1, 5, 16, 33, 64]),
-    max_in_flight=st.integers(1, 3),
     min_shared_tokens=st.sampled_from([16, 32, 64]),
     max_prefix_waits=st.sampled_from([0, 2, 50]),
 )
@@ -110,12 +116,14 @@ histories = st.builds(list.__add__, _crowds, st.lists(events, min_size=4, max_si
 def random_history(seed: int) -> tuple[World, list[Event]]:
     """A long, crowded history from a seed: small pools, many requests, most of them alike."""
     draw = random.Random(seed)
+    num_cohorts = draw.randint(1, 4)
     world = World(
         pages=draw.choice([8, 10, 12, 16, 30]),
         slots=draw.randint(3, 9),
         max_running=draw.randint(2, 8),
         prefill_tokens=draw.choice([1, 7, 16, 50, 64, 200]),
-        max_in_flight=draw.randint(1, 3),
+        num_cohorts=num_cohorts,
+        max_in_flight=draw.randint(1, num_cohorts + 2),
         min_shared_tokens=draw.choice([16, 32, 64]),
         max_prefix_waits=draw.choice([0, 2, 50]),
     )
@@ -151,7 +159,14 @@ def _random_ask(draw: random.Random, *, longest: int) -> Ask:
 MakeSimulation = Callable[[World, dict[int, int]], Simulation]
 
 
-def make_simulation(world: World, bad: dict[int, int]) -> Simulation:
+def make_simulation(
+    world: World,
+    bad: dict[int, int],
+    *,
+    strict: bool = True,
+    manager: CacheManager | None = None,
+    make_worker: type[FakeWorker] = FakeWorker,
+) -> Simulation:
     return Simulation(
         num_pages=world.pages + 1,
         num_slots=world.slots + 1,
@@ -159,9 +174,13 @@ def make_simulation(world: World, bad: dict[int, int]) -> Simulation:
         max_running=world.max_running,
         prefill_tokens=world.prefill_tokens,
         max_in_flight=world.max_in_flight,
+        num_cohorts=world.num_cohorts,
         min_shared_tokens=world.min_shared_tokens,
         max_prefix_waits=world.max_prefix_waits,
         bad=bad,
+        strict=strict,
+        manager=manager,
+        make_worker=make_worker,
     )
 
 

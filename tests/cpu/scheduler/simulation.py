@@ -75,7 +75,8 @@ class Simulation:
         max_context: int = 512,
         max_running: int = 8,
         prefill_tokens: int = 32,
-        max_in_flight: int = 2,
+        max_in_flight: int | None = None,
+        num_cohorts: int = 1,
         min_shared_tokens: int = 16,
         max_prefix_waits: int = 16,
         max_turn_ms: float | None = None,
@@ -83,6 +84,7 @@ class Simulation:
         bad: Mapping[int, int] | None = None,
         strict: bool = True,
         manager: CacheManager | None = None,
+        make_worker: type[FakeWorker] = FakeWorker,
     ) -> None:
         self.limits = Limits(
             max_context=max_context,
@@ -90,17 +92,21 @@ class Simulation:
             prefill_tokens=prefill_tokens,
             max_turn_ms=max_turn_ms,
             max_in_flight=max_in_flight,
+            num_cohorts=num_cohorts,
             min_shared_tokens=min_shared_tokens,
             max_prefix_waits=max_prefix_waits,
         )
-        self.manager = manager or CacheManager(num_pages=num_pages, num_slots=num_slots)
+        self.manager = manager or CacheManager(
+            num_pages=num_pages, num_slots=num_slots, num_cohorts=num_cohorts
+        )
         self.scheduler = Scheduler(self.limits, self.manager, cost_table=cost_table)
-        self.worker = FakeWorker(
+        self.worker = make_worker(
             num_pages=num_pages,
             num_slots=num_slots,
             max_context=max_context,
             bad=bad,
             strict=strict,
+            num_cohorts=num_cohorts,
         )
         self.requests: dict[int, Request] = {}
         self.answers: dict[int, Answer] = {}

@@ -1,12 +1,14 @@
 """Planted faults: each must turn the histories red.
 
 The integrity checks of the scheduler are off here, and where it says so those of the fake worker
-too: what has to notice is the answer of some request, or a device that cannot run the plan.
+too: what has to notice is the answer of some request, or a device that cannot run the plan. A row
+that ran a token twice shows as an answer that the host cannot count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import msgspec
 import pytest
@@ -15,11 +17,14 @@ from draftmark.cache.manager import CacheManager, Holding
 from draftmark.cache.pages import PageAllocator
 from draftmark.cache.slots import SlotAllocator
 from draftmark.core.step import PageDelta, StepPlan
-from tests.cpu.scheduler.histories import MAX_CONTEXT, World, play, random_history
+from draftmark.scheduler.queue import Sequence
+from tests.cpu.scheduler.histories import World, make_simulation, play, random_history
 from tests.cpu.scheduler.simulation import Simulation
+from tests.fakes.worker import FakeWorker
 
-HISTORIES = range(60)
+HISTORIES = range(120)
 OTHER_ANSWER = "gave other tokens"
+MISCOUNT = "emitted tokens, the host knows"
 
 
 class ReusesEarly(PageAllocator):
@@ -46,8 +51,8 @@ class ReusesEarly(PageAllocator):
 class MatchesBeforeTheResult(CacheManager):
     """Prompt pages are matchable as soon as they are planned."""
 
-    def admit(self, holding: Holding, *, step: int, is_quiet: bool, headroom: int) -> bool:
-        if not super().admit(holding, step=step, is_quiet=is_quiet, headroom=headroom):
+    def admit(self, holding: Holding, *, step: int, headroom: int) -> bool:
+        if not super().admit(holding, step=step, headroom=headroom):
             return False
         self.commit(holding, len(holding.tokens))
         return True
@@ -92,20 +97,79 @@ class ForgetsGenerations(SlotAllocator):
         return slot, 1
 
 
-def manager_with(kind: type[CacheManager] = CacheManager) -> Callable[[int, int], CacheManager]:
-    return lambda pages, slots: kind(num_pages=pages, num_slots=slots)
+class NeverRests(SlotAllocator):
+    """A slot is reused as soon as its last result arrived, whether its return is applied or not."""
+
+    def can_take(self, *, step: int, is_quiet: bool = False) -> bool:
+        return bool(self._free)
 
 
-def manager_that_reuses_early(pages: int, slots: int) -> CacheManager:
-    manager = CacheManager(num_pages=pages, num_slots=slots)
-    manager.pages = ReusesEarly(pages)
-    return manager
+class AppliesReturnsEarly(FakeWorker):
+    """The return of a step is applied at the head of the next one, as if there were one cohort."""
+
+    def _begin(self, plan: StepPlan) -> None:
+        self._apply_returns(upto=plan.step - 1)
+        super()._begin(plan)
 
 
-def manager_without_generations(pages: int, slots: int) -> CacheManager:
-    manager = CacheManager(num_pages=pages, num_slots=slots)
-    manager.slots = ForgetsGenerations(slots, num_cohorts=1)
-    return manager
+class AppliesReturnsAfterAdmits(FakeWorker):
+    """A slot that is admitted anew gets the return of its former sequence."""
+
+    def _begin(self, plan: StepPlan) -> None:
+        for admit in plan.admits:
+            self._admit(admit, plan.step)
+        self._apply_returns(upto=plan.step - self.num_cohorts)
+
+
+class AppliesReturnsEarlyAfterAdmits(AppliesReturnsAfterAdmits):
+    """The same, one step later."""
+
+    def _begin(self, plan: StepPlan) -> None:
+        super()._begin(plan)
+        self._apply_returns(upto=plan.step - 1)
+
+
+MakeManager = Callable[[World], CacheManager]
+Plant = Callable[[Simulation], None]
+
+
+def manager_with(
+    kind: type[CacheManager] = CacheManager,
+    *,
+    pages: type[PageAllocator] = PageAllocator,
+    slots: type[SlotAllocator] = SlotAllocator,
+) -> MakeManager:
+    def make(world: World) -> CacheManager:
+        num_pages, num_slots = world.pages + 1, world.slots + 1
+        manager = kind(num_pages=num_pages, num_slots=num_slots, num_cohorts=world.num_cohorts)
+        manager.pages = pages(num_pages)
+        manager.slots = slots(num_slots, num_cohorts=world.num_cohorts)
+        return manager
+
+    return make
+
+
+HONEST = manager_with()
+
+
+def verify_one_turn_too_soon(simulation: Simulation) -> None:
+    """The planner's rule is that of a cohort less."""
+    planner = simulation.scheduler._planner
+    one_less = max(1, planner._limits.num_cohorts - 1)
+    planner._limits = replace(planner._limits, num_cohorts=one_less)
+
+
+def move_too_soon(simulation: Simulation) -> None:
+    """A row that moves may be in the next turn of its new cohort, whenever it was in a plan."""
+    cohorts = simulation.scheduler._roster.cohorts
+    move = cohorts._move
+
+    def move_at_once(sequence: Sequence, index: int, *, step: int) -> None:
+        horizon = sequence.horizon
+        move(sequence, index, step=step)
+        sequence.horizon = horizon
+
+    cohorts._move = move_at_once  # type: ignore[method-assign]
 
 
 def skip_a_page(plan: StepPlan) -> StepPlan:
@@ -141,30 +205,22 @@ def age_rows(plan: StepPlan) -> StepPlan:
 
 
 def reds(
-    make_manager: Callable[[int, int], CacheManager],
+    make_manager: MakeManager = HONEST,
     *,
-    tamper: Callable[[StepPlan], StepPlan] | None,
+    tamper: Callable[[StepPlan], StepPlan] | None = None,
+    plant: Plant = lambda simulation: None,
+    make_worker: type[FakeWorker] = FakeWorker,
     strict: bool = False,
 ) -> Iterator[str]:
     """What goes wrong in the histories, a message for each that does not pass."""
 
     def make(world: World, bad: dict[int, int]) -> Simulation:
-        pages, slots = world.pages + 1, world.slots + 1
-        simulation = Simulation(
-            num_pages=pages,
-            num_slots=slots,
-            max_context=MAX_CONTEXT,
-            max_running=world.max_running,
-            prefill_tokens=world.prefill_tokens,
-            max_in_flight=world.max_in_flight,
-            min_shared_tokens=world.min_shared_tokens,
-            max_prefix_waits=world.max_prefix_waits,
-            bad=bad,
-            strict=strict,
-            manager=make_manager(pages, slots),
+        simulation = make_simulation(
+            world, bad, strict=strict, manager=make_manager(world), make_worker=make_worker
         )
         simulation.checks = False
         simulation.tamper = tamper or simulation.tamper
+        plant(simulation)
         return simulation
 
     for seed in HISTORIES:
@@ -175,20 +231,24 @@ def reds(
 
 
 def test_nothing_is_red_without_a_fault() -> None:
-    assert list(reds(manager_with(), tamper=None)) == []
+    assert list(reds()) == []
+
+
+def test_returns_that_are_applied_early_harm_no_honest_plan() -> None:
+    assert list(reds(make_worker=AppliesReturnsEarly)) == []
 
 
 @pytest.mark.parametrize(
     ("make_manager", "tamper"),
     [
-        (manager_that_reuses_early, None),
+        (manager_with(pages=ReusesEarly), None),
         (manager_with(MatchesBeforeTheResult), None),
         (manager_with(CommitsOneTokenTooMany), None),
         (manager_with(Remaps), None),
-        (manager_with(), skip_a_page),
-        (manager_with(), swap_pages),
-        (manager_with(), forget_deltas),
-        (manager_with(), forget_penalties),
+        (HONEST, skip_a_page),
+        (HONEST, swap_pages),
+        (HONEST, forget_deltas),
+        (HONEST, forget_penalties),
     ],
     ids=[
         "page reused too early",
@@ -202,8 +262,7 @@ def test_nothing_is_red_without_a_fault() -> None:
     ],
 )
 def test_a_planted_fault_changes_answers(
-    make_manager: Callable[[int, int], CacheManager],
-    tamper: Callable[[StepPlan], StepPlan] | None,
+    make_manager: MakeManager, tamper: Callable[[StepPlan], StepPlan] | None
 ) -> None:
     assert any(OTHER_ANSWER in found for found in reds(make_manager, tamper=tamper))
 
@@ -211,15 +270,60 @@ def test_a_planted_fault_changes_answers(
 @pytest.mark.parametrize(
     ("make_manager", "tamper", "message"),
     [
-        (manager_without_generations, None, "old generation"),
-        (manager_with(), age_rows, "the plan says"),
+        (manager_with(slots=ForgetsGenerations), None, "old generation"),
+        (HONEST, age_rows, "the plan says"),
         (manager_with(LeavesAtOnce), None, "before"),
     ],
     ids=["slot without generation", "row of an old generation", "reused before the last result"],
 )
 def test_a_planted_fault_crashes_the_device(
-    make_manager: Callable[[int, int], CacheManager],
+    make_manager: MakeManager,
     tamper: Callable[[StepPlan], StepPlan] | None,
     message: str,
 ) -> None:
     assert any(message in found for found in reds(make_manager, tamper=tamper, strict=True))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Of turns and returns. `crash` is what a strict device says, `answer` how it shows else."""
+
+    crash: str
+    answer: str = OTHER_ANSWER
+    manager: MakeManager = HONEST
+    plant: Plant = lambda simulation: None
+    worker: type[FakeWorker] = FakeWorker
+
+    def reds(self, *, strict: bool) -> Iterator[str]:
+        return reds(self.manager, plant=self.plant, make_worker=self.worker, strict=strict)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("before its return", plant=verify_one_turn_too_soon),
+        Fault("before its return", answer=MISCOUNT, plant=move_too_soon),
+        Fault("without a rest", manager=manager_with(slots=NeverRests)),
+        Fault("before its last result", manager=manager_with(LeavesAtOnce)),
+        Fault("the plan says", worker=AppliesReturnsAfterAdmits),
+        Fault(
+            "before its last result",
+            manager=manager_with(LeavesAtOnce),
+            worker=AppliesReturnsEarlyAfterAdmits,
+        ),
+    ],
+    ids=[
+        "verify row a turn too soon",
+        "cohort moved too soon",
+        "slot without rest",
+        "slot reused before its last result",
+        "return after the admits",
+        "early return to a stranger",
+    ],
+)
+def test_a_planted_fault_of_turns_is_seen_by_the_device_and_in_answers(
+    fault: Fault, strict: bool
+) -> None:
+    message = fault.crash if strict else fault.answer
+    assert any(message in found for found in fault.reds(strict=strict))

@@ -1,4 +1,5 @@
-"""Decisions as functions: estimates, the prompt budget of a step, who shares it, who yields."""
+"""Decisions as functions: estimates, the prompt budget of a step, who shares it, who yields, when
+cohorts are uneven."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmark.core.start import CostPoint
-from draftmark.scheduler.policy import CostTable, Limits, Share, prefill_budget, victim
+from draftmark.scheduler.policy import (
+    CostTable,
+    Limits,
+    Share,
+    is_uneven,
+    part_of_turn,
+    prefill_budget,
+    victim,
+)
 
 LIMITS = Limits(max_context=4096, max_running=8, prefill_tokens=512)
 # 2 ms a decode row at no context and 1 ms more a 1,000 tokens of it; 1 ms a prefill token.
@@ -131,13 +140,70 @@ class Ordered:
 
 def test_the_victim_is_the_lowest_priority_then_the_latest() -> None:
     old, late, low = Ordered((0, 1)), Ordered((0, 9)), Ordered((1, 2))
-    assert victim([], [old, late]) is late
-    assert victim([low], [old, late]) is low
-    assert victim([late], [old]) is late
-    assert victim([], [old]) is old
+    assert victim([[], [old, late]]) is late
+    assert victim([[low], [old, late]]) is low
+    assert victim([[late], [old]]) is late
+    assert victim([[], [old], []]) is old
+    assert victim([[], [old], [low], [late]]) is low
 
 
-@pytest.mark.parametrize("wrong", [{"max_running": 0}, {"max_in_flight": 0}, {"num_cohorts": 2}])
+@pytest.mark.parametrize(
+    ("budget", "left", "num_cohorts", "tokens"),
+    [
+        (2048, 100_000, 4, 2048),
+        (2048, 2000, 4, 500),
+        (2048, 2000, 2, 1000),
+        (2048, 2000, 1, 2000),
+        (2048, 600, 4, 300),  # into two, not four
+        (2048, 400, 4, 400),
+        (2048, 20, 4, 256),  # room for who comes during the round
+        (100, 2000, 4, 100),
+        (100, 20, 2, 100),
+    ],
+)
+def test_what_is_left_is_divided_among_the_turns_of_a_round(
+    budget: int, left: int, num_cohorts: int, tokens: int
+) -> None:
+    assert part_of_turn(budget, left=left, num_cohorts=num_cohorts) == tokens
+
+
+@given(st.integers(1, 4096), st.integers(0, 20_000), st.integers(1, 4))
+def test_a_round_takes_what_is_left_as_far_as_its_budgets_go(
+    budget: int, left: int, num_cohorts: int
+) -> None:
+    tokens = part_of_turn(budget, left=left, num_cohorts=num_cohorts)
+    assert 1 <= tokens <= budget
+    assert tokens * num_cohorts >= min(left, budget * num_cohorts)
+
+
+@pytest.mark.parametrize(
+    ("rows", "uneven"),
+    [
+        ([5], False),
+        ([0, 1], False),
+        ([0, 2], True),
+        ([14, 16], True),
+        ([15, 17], False),  # no more than an eighth of the mean
+        ([30, 34], False),
+        ([30, 35], True),
+        ([8, 9, 8, 9], False),
+        ([8, 9, 8, 10], True),
+        ([20, 20, 20, 22], False),
+        ([0, 0, 0], False),
+    ],
+)
+def test_cohorts_are_uneven_beyond_a_row_and_an_eighth(rows: list[int], uneven: bool) -> None:
+    assert is_uneven(rows) is uneven
+
+
+def test_plans_in_flight_are_one_more_than_cohorts_unless_said() -> None:
+    def depth(**given: int) -> int:
+        return Limits(max_context=10, max_running=1, prefill_tokens=1, **given).depth
+
+    assert [depth(), depth(num_cohorts=3), depth(num_cohorts=3, max_in_flight=1)] == [2, 4, 1]
+
+
+@pytest.mark.parametrize("wrong", [{"max_running": 0}, {"max_in_flight": 0}, {"num_cohorts": 0}])
 def test_limits_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"at least 1|not built"):
+    with pytest.raises(ValueError, match="at least 1"):
         Limits(**{"max_context": 10, "max_running": 1, "prefill_tokens": 1, **wrong})

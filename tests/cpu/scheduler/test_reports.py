@@ -97,11 +97,15 @@ def resumable(request_id: int, **sampling: object) -> Request:
     )
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_cohorts", "max_in_flight"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 3), (4, 5)]
+)
 @pytest.mark.parametrize("outputs", [0, 1, 50])
 @pytest.mark.parametrize("times", [1, 2])
-def test_g07_a_resumed_request_loses_nothing(outputs: int, times: int, max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight, prefill_tokens=16)
+def test_g07_a_resumed_request_loses_nothing(
+    outputs: int, times: int, num_cohorts: int, max_in_flight: int
+) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts, prefill_tokens=16)
     simulation.add(
         resumable(1, presence_penalty=1.0, min_tokens=60, stop_token_ids=[]),
         resumable(2, prompt_logprobs=1),
@@ -171,30 +175,44 @@ def test_a_preempted_request_whose_results_end_it_does_not_wait_again() -> None:
     simulation.check_idle()
 
 
-def test_the_oldest_always_progresses() -> None:
-    """Whoever is first in order gets a token in every step, whatever the others lose."""
-    simulation = Simulation(num_pages=12, max_context=160, max_in_flight=1, prefill_tokens=64)
+@pytest.mark.parametrize("num_cohorts", [1, 2, 3])
+def test_the_oldest_always_progresses(num_cohorts: int) -> None:
+    """Whoever is first in order gets a token in every turn of its cohort, whatever the others
+    lose."""
+    simulation = Simulation(
+        num_pages=12,
+        max_context=160,
+        max_in_flight=1,
+        num_cohorts=num_cohorts,
+        prefill_tokens=64,
+    )
     requests = [make_request(i, prompt=prompt_of(20, salt=i), max_tokens=100) for i in range(6)]
     simulation.add(*requests)
     simulation.step()
     while simulation.answers[0].end is None:
         known = len(simulation.answers[0].tokens)
-        simulation.step()
-        assert len(simulation.answers[0].tokens) == known + 1
+        for _ in range(num_cohorts):
+            simulation.step()
+        assert len(simulation.answers[0].tokens) > known
     simulation.run()
     simulation.check_answers()
     assert simulation.scheduler.stats().preemptions > 0
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_cohorts", "max_in_flight"), [(1, 1), (1, 2), (1, 3), (2, 3), (4, 5), (4, 6)]
+)
 @pytest.mark.parametrize("where", ["queued", "prefilling", "decoding", "preempted"])
-def test_d07_an_abort_frees_everything_soon(where: str, max_in_flight: int) -> None:
+def test_d07_an_abort_frees_everything_soon(
+    where: str, num_cohorts: int, max_in_flight: int
+) -> None:
     simulation = Simulation(
         max_running=2,
         max_context=4096,
         num_pages=600,
         prefill_tokens=16,
         max_in_flight=max_in_flight,
+        num_cohorts=num_cohorts,
     )
     if where == "queued":
         simulation.add(*[make_request(i, prompt=prompt_of(5, salt=i)) for i in (7, 8)])

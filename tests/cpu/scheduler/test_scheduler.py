@@ -26,10 +26,13 @@ def shape(plan: StepPlan | None) -> tuple[int, int]:
     return sum(len(row.ids) for row in plan.prefill), len(plan.verify)
 
 
+@pytest.mark.parametrize("num_cohorts", [1, 2, 3, 4])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 33, 100])
-def test_a_request_alone_gives_what_is_expected(length: int, max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight)
+def test_a_request_alone_gives_what_is_expected(
+    length: int, max_in_flight: int, num_cohorts: int
+) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     simulation.add(make_request(1, prompt=prompt_of(length), max_tokens=40, logprobs=0))
     simulation.run()
     simulation.check_answers()
@@ -81,9 +84,10 @@ def test_ids_travel_only_for_penalties() -> None:
     assert plan is not None and plan.admits[0].prompt_ids == [3, 4]
 
 
+@pytest.mark.parametrize("num_cohorts", [1, 2, 3])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
-def test_plans_run_ahead_as_far_as_they_may(max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight)
+def test_plans_run_ahead_as_far_as_they_may(max_in_flight: int, num_cohorts: int) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     simulation.add(make_request(1, prompt=prompt_of(4), max_tokens=20))
     assert [simulation.plan() is not None for _ in range(max_in_flight + 1)] == [
         True
@@ -109,10 +113,13 @@ def test_plans_are_blind() -> None:
     assert plans[0] == plans[1]
 
 
+@pytest.mark.parametrize("num_cohorts", [1, 2, 4])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
 @pytest.mark.parametrize("max_tokens", [0, 1, 2, 5, 18])
-def test_no_row_is_planned_past_the_end(max_tokens: int, max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight)
+def test_no_row_is_planned_past_the_end(
+    max_tokens: int, max_in_flight: int, num_cohorts: int
+) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     simulation.add(make_request(1, prompt=prompt_of(15), max_tokens=max_tokens))
     simulation.run()
     simulation.check_answers()
@@ -120,9 +127,10 @@ def test_no_row_is_planned_past_the_end(max_tokens: int, max_in_flight: int) -> 
     assert simulation.scheduler.stats().overrun_tokens == 0
 
 
+@pytest.mark.parametrize("num_cohorts", [1, 2, 4])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
-def test_a_stop_id_costs_only_the_rows_in_flight(max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight)
+def test_a_stop_id_costs_only_the_rows_in_flight(max_in_flight: int, num_cohorts: int) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     plain = make_request(1, prompt=prompt_of(15), max_tokens=20)
     stop = expected(plain).tokens[4]
     simulation.add(msgspec.structs.replace(plain, stop_ids=(stop,)))
@@ -261,10 +269,11 @@ def test_the_turn_is_kept_while_something_decodes() -> None:
     simulation.check_answers()
 
 
+@pytest.mark.parametrize("num_cohorts", [1, 2])
 @pytest.mark.parametrize("known", [3, 6])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
-def test_a_host_end_cuts_at_its_index(known: int, max_in_flight: int) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight)
+def test_a_host_end_cuts_at_its_index(known: int, max_in_flight: int, num_cohorts: int) -> None:
+    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     simulation.add(make_request(1, prompt=prompt_of(10), max_tokens=30, stop=["x"]))
     while len(simulation.answers[1].tokens) < known:
         simulation.step()
