@@ -282,6 +282,8 @@ def _device_facts() -> DeviceFacts:
     return DeviceFacts(
         kind="cpu",
         name="fake",
+        domain="fake",
+        count=1,
         total_bytes=2**30,
         free_bytes=2**30,
         threads=1,

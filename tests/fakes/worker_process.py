@@ -26,10 +26,16 @@ from draftmark.cache.spec import AttentionSpec, encode_specs  # noqa: E402
 from draftmark.core.parent import watch_parent  # noqa: E402
 from draftmark.core.start import (  # noqa: E402
     AllocatePools,
+    BusyReport,
     DescribeWeights,
     DeviceFacts,
+    EndWarmUp,
+    Join,
+    Joined,
     LoadWeights,
     ModelFacts,
+    PrepareWarmUp,
+    ReportBusy,
     Stop,
     ToWorkerStart,
     WeightsLoaded,
@@ -61,6 +67,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", required=True)
     parser.add_argument("--parent-fd", type=int, required=True)
+    parser.add_argument("--trace-fd", type=int, required=True)
+    parser.add_argument("--stacks-fd", type=int, required=True)
     parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
     parser.add_argument("--max-context", type=int, default=512)
     parser.add_argument("--free-mib", type=int, default=64)
@@ -82,6 +90,9 @@ class WorkerProcess:
         self._arguments = arguments
         self._encode = msgspec.msgpack.Encoder().encode
         self._worker: FakeWorker | None = None
+        self._pools: AllocatePools | None = None
+        self._is_serving = False
+        self._busy_us = 0
 
     def serve(self) -> None:
         with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
@@ -120,15 +131,30 @@ class WorkerProcess:
                 return WorkerHello(self._model(), self._device())
             case LoadWeights() | DescribeWeights():
                 return self._loaded()
+            case Join():
+                return Joined([], 0.01)
             case AllocatePools():
-                self._worker = FakeWorker(
-                    num_pages=message.num_pages,
-                    num_slots=message.num_slots,
-                    max_context=message.max_context,
-                    vocab_size=arguments.vocab_size,
-                )
-                return WorkerReady(seconds={"pools": 0.01}, cost_table=[], pool_bytes=0)
+                self._pools = message
+                self._renew()
+                return WorkerReady(seconds={"pools": 0.01}, pool_bytes=0)
+            case EndWarmUp():
+                self._renew()
+                self._is_serving = True
+                return BusyReport([self._busy_us])
+            case PrepareWarmUp() | ReportBusy():
+                return BusyReport([self._busy_us])
         raise AssertionError(f"unexpected {message}")
+
+    def _renew(self) -> None:
+        assert self._pools is not None
+        self._worker = FakeWorker(
+            num_pages=self._pools.num_pages,
+            num_slots=self._pools.num_slots,
+            max_context=self._pools.max_context,
+            vocab_size=self._arguments.vocab_size,
+            strict=self._is_serving,  # the plans of a warm-up share pages
+            poison=self._is_serving,
+        )
 
     def _model(self) -> ModelFacts:
         return ModelFacts(
@@ -146,7 +172,13 @@ class WorkerProcess:
     def _device(self) -> DeviceFacts:
         free = self._arguments.free_mib * MIB
         return DeviceFacts(
-            kind="cpu", name="fake cpu", total_bytes=2 * free, free_bytes=free, threads=1
+            kind="cpu",
+            name="fake cpu",
+            domain="fake",
+            count=1,
+            total_bytes=2 * free,
+            free_bytes=free,
+            threads=1,
         )
 
     def _loaded(self) -> WeightsLoaded:
@@ -164,6 +196,8 @@ class WorkerProcess:
     def _run(self, plan: StepPlan) -> bytes:
         arguments = self._arguments
         assert self._worker is not None
+        if not self._is_serving:
+            return self._encode(self._worker.execute(plan))
         if plan.step == arguments.crash_step:
             raise RuntimeError("the fake worker was told to crash")
         if plan.step == arguments.kill_step:
@@ -177,6 +211,7 @@ class WorkerProcess:
             result = msgspec.structs.replace(result, rows=rows)
         time.sleep(arguments.step_ms / 1000)
         run_us = int((time.monotonic() - began) * 1e6)
+        self._busy_us += run_us
         return self._encode(msgspec.structs.replace(result, run_us=run_us))
 
 
@@ -189,7 +224,7 @@ def main() -> None:
     arguments = _parse()
     log_as_child()
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=arguments.stacks_fd, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     watch_parent(arguments.parent_fd)
     time.sleep(arguments.connect_after)

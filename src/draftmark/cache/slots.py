@@ -30,13 +30,9 @@ class SlotAllocator:
     def num_free(self) -> int:
         return len(self._free)
 
-    def can_take(self, *, step: int, is_quiet: bool = False) -> bool:
-        """Whether a slot is free that has rested enough for plan `step` to use it. (`is_quiet`
-        waives the rest; only a test of the former rule still says it.)
-        """
-        if not self._free:
-            return False
-        return is_quiet or step > self._free[0][0] + self.num_cohorts
+    def can_take(self, *, step: int) -> bool:
+        """Whether a slot is free that has rested enough for plan `step` to use it."""
+        return bool(self._free) and step > self._free[0][0] + self.num_cohorts
 
     def take(self) -> tuple[int, int]:
         """(slot, generation); generations of a slot rise by one from 1."""

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftmark.cli.arguments import CommandParser
+from draftmark.core.errors import ConfigError
+from draftmark.core.topology import ONE_WORKER_LANES
 
 if TYPE_CHECKING:
     from draftmark.runtime.rerun import RerunReport
@@ -17,7 +19,7 @@ def run(argv: list[str]) -> int:
     """0 when everything was as recorded, 1 when not."""
     parser = CommandParser(
         "rerun",
-        takes="FILE [--forced] [--json]",
+        takes="FILE [--forced] [--stages N,N] [--json]",
         about="Run the plans of a recording (serve --record-plans FILE) again, on the model and "
         "sizes it names. Freely, it stops at the first difference and names it.",
     )
@@ -28,14 +30,37 @@ def run(argv: list[str]) -> int:
         help="Impose the recorded tokens, so that every step can be compared.",
     )
     parser.own("--json", action="store_true", help="One line of JSON.")
+    parser.own(
+        "--stages",
+        metavar="N,N",
+        default="",
+        help="Layers of each pipeline stage, all in this process. Without it: as recorded.",
+    )
+    parser.own(
+        "--lanes",
+        choices=ONE_WORKER_LANES,
+        default="local",
+        help="test: with hostile timing between the stages.",
+    )
     given = parser.parse(argv)
+    stages = _read_stages(given.stages)
     import msgspec
 
     from draftmark.runtime.rerun import rerun
 
-    report = rerun(Path(given.file), forced=given.forced)
+    report = rerun(Path(given.file), forced=given.forced, stages=stages, lanes=given.lanes)
     print(msgspec.json.encode(report).decode() if given.json else render(report))
     return int(report.divergence is not None)
+
+
+def _read_stages(text: str) -> list[int]:
+    try:
+        stages = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        stages = [0]
+    if any(count < 1 for count in stages):
+        raise ConfigError(f"--stages must be whole numbers of at least 1; got {text!r}")
+    return stages
 
 
 def render(report: RerunReport) -> str:

@@ -155,21 +155,37 @@ class ParallelConfig:
     threads: int | None = _option(
         AUTO, "Threads of a CPU worker. auto: the cores this process may use.", metavar="N", low=1
     )
-    tp: int = _option(1, "Tensor-parallel ranks (above 1 is not built yet).", metavar="N", low=1)
-    pp: int = _option(1, "Pipeline stages (above 1 is not built yet).", metavar="N", low=1)
+    tp: int = _option(
+        1, "Tensor-parallel ranks: each layer is split over so many.", metavar="N", low=1
+    )
+    pp: int = _option(
+        1, "Pipeline stages: the layers are split into so many runs.", metavar="N", low=1
+    )
     stages: tuple[int, ...] = _option(
-        (), "Layers of each pipeline stage, comma separated (not built yet).", metavar="N,N", low=1
+        (),
+        "Layers of each pipeline stage, comma separated. Without it: from the cost table, with the "
+        "head and sampling charged to the last stage (`draftmark tune stages`).",
+        metavar="N,N",
+        low=1,
     )
     cohorts: int | None = _option(
         AUTO,
-        "Cohorts in flight. auto: as many as stages (above 1 is not built yet).",
+        "Cohorts (microbatches) in flight. auto: as many as stages.",
         metavar="N",
         low=1,
     )
     lanes: str | None = _option(
         AUTO,
-        "Channel between stages. auto: local (the others are not built yet).",
+        "Channel between stages of different workers: gloo over the host, nccl or peer between "
+        "GPUs. local: one worker holds every stage; test: likewise, with hostile timing. auto: "
+        "nccl on GPUs, gloo on a CPU, local where there is one worker.",
         choices=("local", "test", "gloo", "nccl", "peer"),
+    )
+    stages_per_worker: int | None = _option(
+        AUTO,
+        "Neighbouring stages that one worker process holds. auto: 1; with lanes local or test all.",
+        metavar="N",
+        low=1,
     )
 
 
@@ -239,7 +255,8 @@ class DebugConfig:
     )
     debug_sync: tuple[str, ...] = _option(
         (),
-        "Synchronise around lane, graph, copy, comma separated (not built yet).",
+        "Synchronise around lane, graph, copy, comma separated, to bisect a race (graph is not "
+        "built yet). What it costs is printed.",
         choices=("lane", "graph", "copy"),
         metavar="KINDS",
     )
@@ -251,6 +268,11 @@ class DebugConfig:
         "A step that takes longer than this is a hang: the server stops.",
         metavar="S",
         open_low=True,
+    )
+    inject: tuple[str, ...] = _option(
+        (),
+        "Faults for tests, comma separated: delay=MS, or drop, exit or hang=WORKER:STEP.",
+        metavar="FAULTS",
     )
 
 

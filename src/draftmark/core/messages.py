@@ -67,7 +67,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Gauges and running totals since start; totals never fall.
 
     `pages_cached` counts what only the prefix cache holds: it can be had at once. What sequences
-    hold is `pages_total - pages_free - pages_cached`.
+    hold is `pages_total - pages_free - pages_cached`. `stage_busy_us` says how long each stage
+    computed since start, `stage_busy_share` what share of the time between the two latest reports,
+    `cohort_rows` how many decoding rows each cohort has now.
     """
 
     waiting: int = 0
@@ -88,6 +90,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     bad_rows: int = 0
     engine_us: int = 0
     worker_us: int = 0
+    stage_busy_us: list[int] = []
+    stage_busy_share: list[float] = []
+    cohort_rows: list[int] = []
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="outputs"):

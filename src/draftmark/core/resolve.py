@@ -29,6 +29,7 @@ from draftmark.core.errors import ConfigError, NotBuilt
 from draftmark.core.foreign_flags import explain
 from draftmark.core.options import did_you_mean, options, options_by_name, read_value
 from draftmark.core.start import DeviceFacts, ModelFacts
+from draftmark.core.topology import ONE_WORKER_LANES, num_workers
 from draftmark.core.validate import check_built, check_combinations
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
 _MEMORY_FRACTION = {"cpu": 0.5, "cuda": 0.9}
 _MEMORY_FRACTION_WITH_POOL = 0.9
 _MAX_RUNNING = {"cpu": 64, "cuda": 256}
+_GPU_LANES = ("nccl", "peer")
+_LANES = {"cpu": "gloo", "cuda": "nccl"}
 _PREFILL_TOKENS = {"cpu": 2048, "cuda": 4096}
 # float16 overflows where models trained in bfloat16 do not, and float64 is for tests: neither is
 # ever chosen for anybody, both may be asked for.
@@ -104,6 +107,20 @@ def resolve(declared: Declared, model: ModelFacts, device: DeviceFacts) -> Resol
     return resolved
 
 
+def stages_per_worker(config: Config) -> int:
+    """Stages in each worker, known before any worker is started."""
+    parallel = config.parallel
+    if parallel.stages_per_worker is not None:
+        return parallel.stages_per_worker
+    return parallel.pp if parallel.lanes in ONE_WORKER_LANES else 1
+
+
+def count_workers(config: Config) -> int:
+    """Worker processes that a declared configuration wants."""
+    parallel = config.parallel
+    return num_workers(parallel.pp, tp=parallel.tp, stages_per_worker=stages_per_worker(config))
+
+
 def _is_auto(config: Config, name: str) -> bool:
     return options_by_name()[name].value_in(config) in (None, ())
 
@@ -121,11 +138,31 @@ def _check_facts(resolved: Resolved, model: ModelFacts, device: DeviceFacts) -> 
             f"{model.max_context}",
             param="max_context",
         )
+    _check_stages(resolved, model, device)
     if resolved.kv_dtype != resolved.dtype:
         raise NotBuilt(
             f"not built yet: --kv-dtype {resolved.kv_dtype} beside --dtype {resolved.dtype} "
             "(only the same is)",
             param="kv_dtype",
+        )
+
+
+def _check_stages(resolved: Resolved, model: ModelFacts, device: DeviceFacts) -> None:
+    parallel = resolved.config.parallel
+    if parallel.pp > model.num_layers:
+        raise ConfigError(
+            f"--pp {parallel.pp}: the model has {model.num_layers} layers", param="pp"
+        )
+    if parallel.stages and sum(parallel.stages) != model.num_layers:
+        listed = ",".join(map(str, parallel.stages))
+        raise ConfigError(
+            f"--stages {listed} adds up to {sum(parallel.stages)}, the model has "
+            f"{model.num_layers} layers",
+            param="stages",
+        )
+    if parallel.lanes in _GPU_LANES and device.kind != "cuda":
+        raise ConfigError(
+            f"--lanes {parallel.lanes} is between GPUs, the device is {device.kind}", param="lanes"
         )
 
 
@@ -136,7 +173,11 @@ def _choose_device(_: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choi
     return device.kind, "device", device.name
 
 
-def _choose_threads(_: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
+def _choose_threads(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
+    workers = count_workers(so_far.config)
+    if device.kind == "cpu" and workers > 1:
+        note = f"cores this process may use, over {workers} workers"
+        return max(1, device.threads // workers), "device", note
     return device.threads, "device", "cores this process may use"
 
 
@@ -193,8 +234,15 @@ def _choose_cohorts(so_far: Resolved, model: ModelFacts, device: DeviceFacts) ->
     return so_far.config.parallel.pp, "default", "as many as stages"
 
 
-def _choose_lanes(_: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
-    return "local", "default", "one process holds every stage"
+def _choose_stages_per_worker(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
+    return stages_per_worker(so_far.config), "default", "all in one worker, or one in each"
+
+
+def _choose_lanes(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
+    parallel = so_far.config.parallel
+    if parallel.stages_per_worker == parallel.pp:
+        return "local", "default", "one worker holds every stage"
+    return _LANES[device.kind], "device", f"for {device.kind}"
 
 
 def _choose_draft_tokens(_: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
@@ -218,6 +266,7 @@ _CHOICES: dict[str, Callable[[Resolved, ModelFacts, DeviceFacts], _Choice]] = {
     "prefill_tokens": _choose_prefill_tokens,
     "memory_fraction": _choose_memory_fraction,
     "cohorts": _choose_cohorts,
+    "stages_per_worker": _choose_stages_per_worker,
     "lanes": _choose_lanes,
     "draft_tokens": _choose_draft_tokens,
 }

@@ -1,15 +1,20 @@
-"""The start conversation between the engine and a worker, before the first plan.
+"""The start conversation between the engine and its workers, before the first plan.
 
-    engine                         worker
-    ── WorkerInit ──►              reads the config, probes the device
-    ◄── WorkerHello ──             model and device facts
+    engine                         every worker
+    ── WorkerInit ──►              reads the config, probes the device; worker 0 opens the store
+    ◄── WorkerHello ──             model and device facts, versions
     (resolves the configuration)
-    ── LoadWeights ──►             streams weights
+    ── MeasureLayers ──►           worker 0 alone, where the layer split is to be found
+    ◄── LayersMeasured ──
+    ── Join ──►                    makes the communicators, all in one order
+    ◄── Joined ──
+    ── LoadWeights ──►             streams the weights of its stages
     ◄── WeightsLoaded ──           cache specs, free bytes
     (computes the memory budget)
-    ── AllocatePools ──►           pools, warm-up, cost table
+    ── AllocatePools ──►           pools, lanes
     ◄── WorkerReady ──
-    ── StepPlan ... Stop ──►
+    ── PrepareWarmUp, plans, EndWarmUp ──►   the cost table
+    ── StepPlan ... Stop ──►       with a ReportBusy now and then
 
 Either side may be answered by `WorkerFailed`, which ends the start with its message.
 """
@@ -17,6 +22,8 @@ Either side may be answered by `WorkerFailed`, which ends the start with its mes
 from __future__ import annotations
 
 import msgspec
+
+from draftmark.core.topology import Topology
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +41,13 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The device as found. `probe_ms` maps dtype to the time of a short decode-shaped product."""
+    """The device as found. `probe_ms` maps dtype to the time of a short decode-shaped product.
+    Workers with one `domain` share its memory; `count` devices of the kind are in their machine."""
 
     kind: str
     name: str
+    domain: str
+    count: int
     total_bytes: int
     free_bytes: int
     threads: int
@@ -45,21 +55,30 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInit(msgspec.Struct, frozen=True, tag="init"):
-    """`config` is the declared tree as `core.resolve.to_dict` gives it."""
+    """`config` is the declared tree as `core.resolve.to_dict` gives it. `local_index` counts the
+    workers of one machine. Worker 0 of several opens the store, reached under `store_host`."""
 
     model_dir: str
     config: dict[str, object]
-    rank: int = 0
-    world_size: int = 1
+    worker: int = 0
+    num_workers: int = 1
+    local_index: int = 0
+    num_local: int = 1
+    store_host: str = "127.0.0.1"
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="hello"):
+    """`versions` must be the same on all workers. `store_port` is 0 where no store was opened."""
+
     model: ModelFacts
     device: DeviceFacts
+    versions: dict[str, str] = {}
+    store_port: int = 0
 
 
 class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
-    """`dtype` and `kv_dtype` are torch names without the prefix, e.g. bfloat16."""
+    """`dtype` and `kv_dtype` are torch names without the prefix, e.g. bfloat16. `worker` says which
+    stages of `topology` are meant."""
 
     dtype: str
     kv_dtype: str
@@ -67,6 +86,45 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     max_context: int
     max_running: int
     prefill_tokens: int
+    topology: Topology
+    worker: int = 0
+
+
+class LayerCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured milliseconds at one shape: of one layer, of the embedding, and of the final norm,
+    head and sampling together."""
+
+    verify_rows: int
+    context_tokens: int
+    layer_ms: float
+    embedding_ms: float
+    head_ms: float
+
+
+class MeasureLayers(msgspec.Struct, frozen=True, tag="measure_layers"):
+    """How long does a layer of this model take, how long its ends? Weights may be anything."""
+
+    load: LoadWeights
+
+
+class LayersMeasured(msgspec.Struct, frozen=True, tag="layers_measured"):
+    costs: list[LayerCosts]
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """Make the communicators of this worker. No wait in any of them is longer than `timeout_s`."""
+
+    topology: Topology
+    store_host: str
+    store_port: int
+    timeout_s: float
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """The communicators this worker is in, in the order in which it made them."""
+
+    communicators: list[str]
+    seconds: float
 
 
 class DescribeWeights(msgspec.Struct, frozen=True, tag="describe"):
@@ -111,8 +169,28 @@ class CostPoint(msgspec.Struct, frozen=True, array_like=True):
 
 class WorkerReady(msgspec.Struct, frozen=True, tag="worker_ready"):
     seconds: dict[str, float]
-    cost_table: list[CostPoint]
     pool_bytes: int
+
+
+class PrepareWarmUp(msgspec.Struct, frozen=True, tag="prepare_warm_up"):
+    """Make the first `num_pages` pages hold zeros, so that a plan may claim them as cached."""
+
+    num_pages: int
+
+
+class EndWarmUp(msgspec.Struct, frozen=True, tag="end_warm_up"):
+    """Forget every slot and step."""
+
+
+class ReportBusy(msgspec.Struct, frozen=True, tag="report_busy"):
+    """How long has each stage computed? May be asked at any time after `WorkerReady`."""
+
+
+class BusyReport(msgspec.Struct, frozen=True, tag="busy_report"):
+    """Microseconds that each stage of the worker computed since it was started, waits left out;
+    also the answer to `PrepareWarmUp` and `EndWarmUp`."""
+
+    busy_us: list[int]
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -128,8 +206,21 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     pass
 
 
-ToWorkerStart = WorkerInit | LoadWeights | DescribeWeights | AllocatePools | Stop
-FromWorkerStart = WorkerHello | WeightsLoaded | WorkerReady | WorkerFailed
+ToWorkerStart = (
+    WorkerInit
+    | MeasureLayers
+    | Join
+    | LoadWeights
+    | DescribeWeights
+    | AllocatePools
+    | PrepareWarmUp
+    | EndWarmUp
+    | ReportBusy
+    | Stop
+)
+FromWorkerStart = (
+    WorkerHello | LayersMeasured | Joined | WeightsLoaded | WorkerReady | BusyReport | WorkerFailed
+)
 
 
 def is_start_message(data: bytes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from draftmark.core.config import Config
 from draftmark.core.errors import ConfigError, NotBuilt
 from draftmark.core.options import options_by_name
+from draftmark.core.topology import ONE_WORKER_LANES
 
 
 def check_combinations(config: Config) -> None:
@@ -16,11 +17,7 @@ def check_combinations(config: Config) -> None:
     _check_pool(config)
     _check_slots(config)
     _check_phases(config)
-    if config.parallel.stages and len(config.parallel.stages) != config.parallel.pp:
-        raise ConfigError(
-            f"--stages names {len(config.parallel.stages)} stages, --pp is {config.parallel.pp}",
-            param="stages",
-        )
+    _check_stages(config)
     if config.speculation.draft == "none" and config.speculation.draft_tokens:
         raise ConfigError(
             f"--draft-tokens {config.speculation.draft_tokens} needs --draft mtp or ngram",
@@ -35,6 +32,27 @@ def _check_pool(config: Config) -> None:
             f"--max-context {context} is above --kv-pool-tokens {pool}: a request of that length "
             "could never run",
             param="max_context",
+        )
+
+
+def _check_stages(config: Config) -> None:
+    parallel = config.parallel
+    if parallel.stages and len(parallel.stages) != parallel.pp:
+        raise ConfigError(
+            f"--stages names {len(parallel.stages)} stages, --pp is {parallel.pp}", param="stages"
+        )
+    each = parallel.stages_per_worker
+    if each is None:
+        return
+    if parallel.pp % each:
+        raise ConfigError(
+            f"--stages-per-worker {each} does not divide --pp {parallel.pp}",
+            param="stages_per_worker",
+        )
+    if parallel.lanes in ONE_WORKER_LANES and each != parallel.pp:
+        raise ConfigError(
+            f"--lanes {parallel.lanes} needs every stage in one worker: --stages-per-worker {each}",
+            param="lanes",
         )
 
 
@@ -83,17 +101,13 @@ def _unbuilt_options(config: Config) -> list[tuple[str, object, tuple[object, ..
         ("kv_dtype", model.kv_dtype, kv_built, "only the same as --dtype is"),
         ("tool_parser", model.tool_parser, (None,), "tool calls are not parsed"),
         ("reasoning_parser", model.reasoning_parser, (None,), "reasoning is not parsed"),
-        ("tp", parallel.tp, (1,), "only 1 is"),
-        ("pp", parallel.pp, (1,), "only 1 is"),
-        ("stages", parallel.stages, ((),), "only one stage is"),
-        ("cohorts", parallel.cohorts, (None, 1), "only 1 is"),
-        ("lanes", parallel.lanes, (None, "local"), "only local is"),
+        ("lanes", parallel.lanes, (None, "local", "test", "gloo", "nccl"), "peer is not"),
         ("graph_rows", config.graphs.graph_rows, ((),), "no graphs are"),
         ("eager", config.graphs.eager, (("all",),), "only all is"),
         ("draft", speculation.draft, ("none",), "only none is"),
         ("draft_tokens", speculation.draft_tokens, (None, 0), "only 0 is"),
         ("synthetic_acceptance", speculation.synthetic_acceptance, (None,), "no drafting is"),
-        ("debug_sync", config.debug.debug_sync, ((),), "no kind is"),
+        ("debug_sync", "graph" in config.debug.debug_sync, (False,), "graphs are not"),
     ]
 
 

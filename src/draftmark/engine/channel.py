@@ -87,8 +87,12 @@ class Channel(Generic[Received]):
         """Never blocks, as a pair of sockets without its other side would, for ever: raises
         `PeerGone`. A side that binds has no other side before that one connected (`can_send`).
         """
+        self.send_bytes(self._encoder.encode(message))
+
+    def send_bytes(self, data: bytes) -> None:
+        """`send` of a message that is encoded already."""
         try:
-            self.socket.send(self._encoder.encode(message), _NOBLOCK)
+            self.socket.send(data, _NOBLOCK)
         except zmq.Again as error:
             raise PeerGone("the process at the other side of a channel is gone") from error
 
@@ -131,6 +135,7 @@ def _pair(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     return socket
 
 
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode_to_engine: Callable[[bytes], ToEngineProcess] = msgspec.msgpack.Decoder(
     ToEngineProcess
 ).decode

@@ -30,7 +30,7 @@ from draftmark.core.step import StepResult
 from draftmark.engine.channel import Channel, EngineInit, PeerGone, ToEngineProcess
 from draftmark.engine.startup import Started
 from draftmark.engine.watchdog import StepWatch
-from draftmark.engine.worker import Worker
+from draftmark.engine.workers import Workers
 from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.scheduler import Scheduler
 
@@ -39,20 +39,20 @@ _HEARTBEAT_S = 1.0
 
 
 class Engine:
-    """One scheduler, one worker, one client. Times are seconds of `time.monotonic`."""
+    """One scheduler, its workers, one client. Times are seconds of `time.monotonic`."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         *,
-        worker: Worker,
+        workers: Workers,
         client: Channel[ToEngineProcess],
         watch: StepWatch,
         stop_on_nan: bool = False,
         recorder: PlanRecorder | None = None,
     ) -> None:
         self._scheduler = scheduler
-        self._worker = worker
+        self._workers = workers
         self._client = client
         self._watch = watch
         self._stop_on_nan = stop_on_nan
@@ -63,9 +63,10 @@ class Engine:
         self._cpu_at_start_ns = time.process_time_ns()
         self._may_have_messages = True
         self._client_fd = client.fd
-        self._life_fd = worker.child.life.fileno()
+        self._life_fds = {worker.child.life.fileno() for worker in workers.all}
         self._poller = select.poll()
-        for fd in (self._client_fd, worker.channel.fd, self._life_fd):
+        channels = [worker.channel.fd for worker in workers.all]
+        for fd in (self._client_fd, *channels, *self._life_fds):
             self._poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
@@ -102,7 +103,7 @@ class Engine:
 
     def _commit_result(self) -> list[RequestOutput]:
         """One a turn: another one that is here already makes the next wait return at once."""
-        result = self._worker.receive_result()
+        result = self._workers.receive_result()
         if result is None:
             return []
         self._has_news = True
@@ -117,9 +118,9 @@ class Engine:
     def _send_plans(self) -> None:
         while (plan := self._scheduler.plan()) is not None:
             try:
-                self._worker.channel.send(plan)
+                self._workers.send_plan(plan)
             except PeerGone:
-                self._worker.report_death(self._watch.describe(now=time.monotonic()))
+                self._workers.report_death(self._watch.describe(now=time.monotonic()))
             if self._recorder is not None:
                 self._recorder.plan(plan)
             self._watch.sent(plan.step, now=time.monotonic())
@@ -133,7 +134,14 @@ class Engine:
         stats = None
         if is_due:
             cpu_us = (time.process_time_ns() - self._cpu_at_start_ns) // 1000
-            stats = msgspec.structs.replace(self._scheduler.stats(), engine_us=cpu_us)
+            stats = msgspec.structs.replace(
+                self._scheduler.stats(),
+                engine_us=cpu_us,
+                stage_busy_us=self._workers.busy_us,
+                stage_busy_share=self._workers.busy_share,
+                cohort_rows=[rows for rows, _ in self._scheduler.cohort_loads()],
+            )
+            self._workers.ask_busy()
             self._stats_at = now
             self._has_news = False
         self._client.send(StepOutputs(outputs, stats))
@@ -149,33 +157,38 @@ class Engine:
         self._watch.check(now=now)
         # Sending may have swallowed the edge that announces input.
         self._may_have_messages = self._client.has_input
-        if self._may_have_messages or self._worker.channel.has_input:
+        if self._may_have_messages or self._workers.has_input:
             return
         due = self._next_word
         if self._watch.deadline is not None:
             due = min(due, self._watch.deadline)
         ready = [fd for fd, _ in self._poller.poll(max(0, math.ceil((due - now) * 1000)))]
         self._may_have_messages = self._client_fd in ready
-        if self._life_fd in ready:
-            self._worker.report_death(self._watch.describe(now=time.monotonic()))
+        if not self._life_fds.isdisjoint(ready):
+            self._workers.report_death(self._watch.describe(now=time.monotonic()))
 
 
-def make_engine(started: Started, *, worker: Worker, client: Channel[ToEngineProcess]) -> Engine:
-    """The engine of a worker that is ready. Raises `ConfigError` for an unwritable recording."""
+def make_engine(started: Started, *, workers: Workers, client: Channel[ToEngineProcess]) -> Engine:
+    """The engine of workers that are ready. Raises `ConfigError` for an unwritable recording."""
     resolved, budget = started.resolved, started.budget
     limits = Limits(
         max_context=budget.max_context,
         max_running=resolved.max_running,
         prefill_tokens=resolved.prefill_tokens,
         max_turn_ms=resolved.config.schedule.max_turn_ms,
+        num_cohorts=workers.topology.cohorts,
     )
     path = resolved.config.debug.record_plans
-    manager = CacheManager(num_pages=budget.num_pages, num_slots=budget.num_slots)
+    manager = CacheManager(
+        num_pages=budget.num_pages,
+        num_slots=budget.num_slots,
+        num_cohorts=workers.topology.cohorts,
+    )
     return Engine(
         Scheduler(limits, manager, cost_table=started.cost_table),
-        worker=worker,
+        workers=workers,
         client=client,
-        watch=StepWatch(resolved.config.debug.step_timeout_s),
+        watch=StepWatch(resolved.config.debug.step_timeout_s, workers),
         stop_on_nan=resolved.config.debug.on_nan == "stop",
         recorder=PlanRecorder(Path(path), started.header) if path is not None else None,
     )
@@ -188,6 +201,5 @@ def _refuse_nan(result: StepResult) -> None:
     if hits:
         slot, layer = hits[0]
         raise EngineFailure(
-            f"a non-finite value in layer {layer}, worker 0, step {result.step}, slot {slot} "
-            "(--on-nan stop)"
+            f"a non-finite value in layer {layer}, step {result.step}, slot {slot} (--on-nan stop)"
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import zmq
 
-from draftmark.cache.budget import Budget, compute_budget
+from draftmark.cache.budget import Budget
 from draftmark.core.declared import Declared, Resolved
-from draftmark.core.resolve import check_built, resolve, to_dict
+from draftmark.core.resolve import check_built, count_workers, resolve, to_dict
 from draftmark.core.start import (
     DescribeWeights,
     DeviceFacts,
@@ -24,8 +25,9 @@ from draftmark.core.start import (
 )
 from draftmark.engine.launch import WORKER_MODULE, Addresses
 from draftmark.engine.source import Source, resolve_source
-from draftmark.engine.startup import budget_inputs, load_message, settle
-from draftmark.engine.worker import Worker
+from draftmark.engine.stage_costs import find_stages
+from draftmark.engine.startup import find_budget, load_message, settle
+from draftmark.engine.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,29 +54,42 @@ def inspect(
     addresses = Addresses.create()
     try:
         progress("asking a worker")
-        child = Worker(context, rank=0, arguments=worker, addresses=addresses)
+        workers = Workers(context, count=1, arguments=worker, addresses=addresses)
         try:
-            return _ask(child, declared, source=source, addresses=addresses)
+            return _ask(workers, declared, source, addresses=addresses, progress=progress)
         finally:
-            child.end()
+            workers.end()
     finally:
         addresses.remove()
         context.term()
 
 
-def _ask(worker: Worker, declared: Declared, *, source: Source, addresses: Addresses) -> Inspection:
+def _ask(
+    workers: Workers,
+    declared: Declared,
+    source: Source,
+    *,
+    addresses: Addresses,
+    progress: Callable[[str], None],
+) -> Inspection:
+    """One worker answers for all: what each of them would hold, and what a layer costs."""
     config = dict[str, object](to_dict(declared.config))
-    hello = worker.ask(
-        WorkerInit(model_dir=str(source.directory), config=config),
-        expect=WorkerHello,
-        while_waiting=_nothing,
-    )
+    init = WorkerInit(model_dir=str(source.directory), config=config)
+    [hello] = workers.ask(init, WorkerHello, while_waiting=_nothing)
     addresses.remove()  # both sides are connected: names are of no more use
     resolved = resolve(declared, hello.model, hello.device)
-    described = worker.ask(
-        DescribeWeights(load_message(resolved)), expect=WeightsLoaded, while_waiting=_nothing
-    )
-    budget = compute_budget(budget_inputs(declared, resolved, hello=hello, loaded=described))
+    resolved = find_stages(workers, resolved, hello, say=progress, beat=_nothing)
+    described = [
+        answer
+        for number in range(count_workers(declared.config))
+        for answer in workers.ask(
+            DescribeWeights(load_message(resolved, worker=number)),
+            WeightsLoaded,
+            while_waiting=_nothing,
+        )
+    ]
+    hellos = [_hello_of(number, hello) for number in range(len(described))]
+    budget = find_budget(declared, resolved, hellos=hellos, loaded=described)
     return Inspection(
         source=source,
         model=hello.model,
@@ -84,5 +99,13 @@ def _ask(worker: Worker, declared: Declared, *, source: Source, addresses: Addre
     )
 
 
+def _hello_of(number: int, hello: WorkerHello) -> WorkerHello:
+    """What worker `number` would say: on GPUs it has one of its own."""
+    if hello.device.kind == "cpu":
+        return hello
+    device = msgspec.structs.replace(hello.device, domain=f"{hello.device.domain} {number}")
+    return msgspec.structs.replace(hello, device=device)
+
+
 def _nothing() -> None:
-    """A worker's death is noticed by `Worker.ask` itself."""
+    """A worker's death is noticed by `Workers.ask` itself."""

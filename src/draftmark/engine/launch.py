@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,18 +148,22 @@ class Child:
                 self._wrote.set()
 
 
-def start_child(name: str, *, arguments: Sequence[str]) -> Child:
-    """Start `python ARGUMENTS --parent-fd N`. The child is in a process group of its own, so that
+def start_child(
+    name: str, *, arguments: Sequence[str], fds: Mapping[str, int] | None = None
+) -> Child:
+    """Start `python ARGUMENTS --parent-fd N`, and an argument for each of `fds`, which the child
+    inherits. The child is in a process group of its own, so that
     Ctrl-C in a terminal reaches only the parent, which decides; and so that the kernel wakes and
     ends it if its parent dies while it is stopped.
     """
     ours, theirs = socket.socketpair()
-    fd = theirs.fileno()
+    inherited = {"--parent-fd": theirs.fileno(), **(fds or {})}
+    told = [word for flag, fd in inherited.items() for word in (flag, str(fd))]
     with theirs:
         process = subprocess.Popen(
             # -P: a file in the working directory must not shadow a module of a child.
-            [sys.executable, "-P", *arguments, "--parent-fd", str(fd)],
-            pass_fds=[fd],
+            [sys.executable, "-P", *arguments, *told],
+            pass_fds=list(inherited.values()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -20,13 +20,14 @@ import zmq
 from draftmark.core.faults import failure_from
 from draftmark.core.messages import EngineState
 from draftmark.core.parent import watch_parent
+from draftmark.core.resolve import count_workers
 from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess, decode_to_engine
 from draftmark.engine.engine import Engine, make_engine
 from draftmark.engine.launch import Addresses, end_now
 from draftmark.engine.logs import log_as_child
-from draftmark.engine.startup import start_worker
-from draftmark.engine.watchdog import dump_all_stacks
-from draftmark.engine.worker import Worker
+from draftmark.engine.stacks import write_stacks
+from draftmark.engine.startup import start_workers
+from draftmark.engine.workers import Workers
 
 logger = logging.getLogger("draftmark.engine.process")  # here __name__ is __main__
 
@@ -40,7 +41,8 @@ class EngineMain:
         self.status = 0
         self._addresses = Addresses.beside(address)
         self._worker_pids: list[int] = []
-        self._worker: Worker | None = None
+        self._workers: Workers | None = None
+        self._start_id = ""
         self._is_serving = False
         watch_parent(parent_fd, cleanup=end_now(self._worker_pids, addresses=self._addresses))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -59,11 +61,11 @@ class EngineMain:
             self.status = 1
             self._client.send(failure_from(error))
             logger.error("the engine ends: %s", error)
-            if self._worker is not None:
-                self._end_worker(self._worker)
+            if self._workers is not None:
+                self._end_workers(self._workers, reason=str(error))
         else:
-            assert self._worker is not None
-            self._worker.stop()
+            assert self._workers is not None
+            self._workers.stop()
         self._addresses.remove()
         self._client.close(flush_s=_FLUSH_S)
         self._context.destroy(linger=0)
@@ -84,16 +86,20 @@ class EngineMain:
             logger.info("%s", phase)
             beat()
 
-        self._worker = Worker(
-            self._context, rank=0, arguments=init.worker, addresses=self._addresses
+        self._start_id = init.start_id
+        self._workers = Workers(
+            self._context,
+            count=count_workers(init.declared.config),
+            arguments=init.worker,
+            addresses=self._addresses,
         )
-        self._worker_pids.append(self._worker.child.pid)
+        self._worker_pids += self._workers.pids
         pids: dict[str, object] = {"worker_pids": self._worker_pids}
         self._client.send(EngineState("loading", phase, pids))
-        started = start_worker(self._worker, init, say=say, beat=beat)
+        started = start_workers(self._workers, init, say=say, beat=beat)
         self._addresses.remove()  # both sides are connected: names are of no more use
         logger.info("memory budget\n%s", started.budget.explain())
-        engine = make_engine(started, worker=self._worker, client=self._client)
+        engine = make_engine(started, workers=self._workers, client=self._client)
         gc.collect()
         gc.freeze()  # what a start made stays: later collections need not look at it
         record = {**started.record, "engine_pid": os.getpid(), **pids}
@@ -101,15 +107,16 @@ class EngineMain:
         self._is_serving = True
         return engine
 
-    def _end_worker(self, worker: Worker) -> None:
-        """Whatever state it is in; what it was doing goes to the log if it was serving."""
+    def _end_workers(self, workers: Workers, *, reason: str) -> None:
+        """Whatever state they are in; what they were doing goes to a file if they were serving."""
         if self._is_serving:
-            dump_all_stacks([worker.child])
-        worker.end()
+            write_stacks(workers, reason=reason, start_id=self._start_id)
+        workers.end()
 
     def _forward_stacks(self, signum: int, frame: FrameType | None) -> None:
-        if self._worker is not None and self._worker.child.poll() is None:
-            self._worker.child.ask_for_stacks()
+        for worker in self._workers.all if self._workers is not None else ():
+            if worker.child.poll() is None:
+                worker.child.ask_for_stacks()
 
 
 def main() -> None:

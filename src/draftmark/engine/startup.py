@@ -7,29 +7,46 @@ to the log as one line of JSON, to `/v1/engine/config` and to Python as `Engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from draftmark.cache.budget import Budget, BudgetInputs, compute_budget
 from draftmark.cache.spec import PAGE_TOKENS, decode_specs
 from draftmark.core.declared import Declared, Resolved
+from draftmark.core.errors import ConfigError
 from draftmark.core.recording import RecordingHeader
 from draftmark.core.resolve import resolve, to_dict
 from draftmark.core.start import (
     AllocatePools,
+    BusyReport,
     CostPoint,
     DeviceFacts,
+    EndWarmUp,
+    Join,
+    Joined,
     LoadWeights,
     ModelFacts,
+    PrepareWarmUp,
     ToWorkerStart,
     WeightsLoaded,
     WorkerHello,
     WorkerInit,
     WorkerReady,
 )
+from draftmark.core.step import StepPlan
+from draftmark.core.topology import Topology
+from draftmark.core.warmup import WarmUpLimits, measure_costs
 from draftmark.engine.channel import EngineInit
 from draftmark.engine.provenance import find_provenance
-from draftmark.engine.worker import Answer, Worker
+from draftmark.engine.stage_costs import find_stages
+from draftmark.engine.worker import Answer
+from draftmark.engine.workers import Workers
+
+_WARM_UP_S = 2.0
+# A lane's own time limit is the last resort: the watchdog, which knows more, comes first.
+_LANE_GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,40 +60,58 @@ class Started:
     header: RecordingHeader
 
 
-def start_worker(
-    worker: Worker,
+def start_workers(
+    workers: Workers,
     init: EngineInit,
     *,
     say: Callable[[str], None],
     beat: Callable[[], None],
 ) -> Started:
     """Lead the conversation to its end. Raises `ConfigError` (also of the budget), `ModelError`, or
-    `EngineFailure` when the worker dies. `say` is told each phase, `beat` is called while waiting.
+    `EngineFailure` when a worker dies. `say` is told each phase, `beat` is called while waiting.
     """
 
-    def ask(question: ToWorkerStart, expect: type[Answer]) -> Answer:
-        return worker.ask(question, expect=expect, while_waiting=beat)
+    def ask(
+        question: ToWorkerStart | Sequence[ToWorkerStart], expect: type[Answer]
+    ) -> list[Answer]:
+        return workers.ask(question, expect, while_waiting=beat)
 
     began = time.monotonic()
-    say("starting the worker")
-    code = find_provenance()  # git answers while the worker imports
-    config = dict[str, object](to_dict(init.declared.config))
-    worker_init = WorkerInit(model_dir=init.model_dir, config=config)
-    hello = ask(worker_init, WorkerHello)
-    hello_s = time.monotonic() - began
+    count = len(workers.all)
+    say("starting the worker" if count == 1 else f"starting {count} workers")
+    code = find_provenance()  # git answers while the workers import
+    inits = _inits(init, count=count)
+    hellos = ask(inits, WorkerHello)
+    hello, hello_s = hellos[0], time.monotonic() - began
+    check_same(hellos)
     resolved = resolve(init.declared, hello.model, hello.device)
+    resolved = find_stages(workers, resolved, hello, say=say, beat=beat)
+    topology = topology_of(resolved)
+    workers.place(topology)
+    join = Join(
+        topology=topology,
+        store_host=inits[0].store_host,
+        store_port=hello.store_port,
+        timeout_s=resolved.config.debug.step_timeout_s + _LANE_GRACE_S,
+    )
+    joined = ask(join, Joined)
+    check_joined(joined, topology)
     say(f"loading {hello.model.checkpoint_bytes / 1e9:.2f} GB of weights")
-    load = load_message(resolved)
-    loaded = ask(load, WeightsLoaded)
-    budget = compute_budget(budget_inputs(init.declared, resolved, hello=hello, loaded=loaded))
+    loads = [load_message(resolved, worker=number) for number in range(count)]
+    loaded = ask(loads, WeightsLoaded)
+    budget = find_budget(init.declared, resolved, hellos=hellos, loaded=loaded)
     resolved = settle(resolved, budget)
     say(f"preparing a KV pool of {budget.pool_tokens} tokens")
     pools = _pools(budget)
     ready = ask(pools, WorkerReady)
+    warm_up_began = time.monotonic()
+    cost_table = warm_up(workers, resolved, budget, beat=beat)
     seconds = {
         "hello": hello_s,
-        **loaded.seconds,
-        **ready.seconds,
+        "join": max(answer.seconds for answer in joined),
+        **_slowest([answer.seconds for answer in loaded]),
+        **_slowest([answer.seconds for answer in ready]),
+        "warmup": time.monotonic() - warm_up_began,
         "worker": time.monotonic() - began,
     }
     about = {"commit": code.commit, "dirty_diff_sha": code.dirty_diff_sha}
@@ -88,17 +123,74 @@ def start_worker(
         **_about_memory(loaded, budget),
         **_about_run(resolved),
         **about,
-        "backends": loaded.backends,
+        "topology": msgspec.to_builtins(topology),
+        "backends": loaded[0].backends,
         "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
         "resolved": resolved.record(),
     }
     return Started(
         resolved=resolved,
         budget=budget,
-        cost_table=ready.cost_table,
+        cost_table=cost_table,
         record=record,
-        header=RecordingHeader(init=worker_init, load=load, pools=pools, about=about),
+        header=RecordingHeader(init=inits[0], load=loads[0], pools=pools, about=about),
     )
+
+
+def _inits(init: EngineInit, *, count: int) -> list[WorkerInit]:
+    config = dict[str, object](to_dict(init.declared.config))
+    return [
+        WorkerInit(
+            model_dir=init.model_dir,
+            config=config,
+            worker=number,
+            num_workers=count,
+            local_index=number,
+            num_local=count,
+        )
+        for number in range(count)
+    ]
+
+
+def check_same(hellos: Sequence[WorkerHello]) -> None:
+    """All workers must see one model with one code. Raises `ConfigError` naming what differs."""
+    first = hellos[0]
+    for number, hello in enumerate(hellos):
+        seen = {"device": hello.device.kind, **msgspec.structs.asdict(hello.model)} | hello.versions
+        wanted = {"device": first.device.kind, **msgspec.structs.asdict(first.model)}
+        for what, value in (wanted | first.versions).items():
+            if seen.get(what) != value:
+                raise ConfigError(
+                    f"worker {number} has {what} {seen.get(what)}, worker 0 has {value}: every "
+                    "machine needs the same draftmark, torch and model"
+                )
+
+
+def topology_of(resolved: Resolved) -> Topology:
+    parallel = resolved.config.parallel
+    assert parallel.cohorts and parallel.lanes and parallel.stages_per_worker
+    return Topology(
+        stages=parallel.stages,
+        tp=parallel.tp,
+        cohorts=parallel.cohorts,
+        lanes=parallel.lanes,
+        stages_per_worker=parallel.stages_per_worker,
+    )
+
+
+def check_joined(joined: Sequence[Joined], topology: Topology) -> None:
+    """Every worker must have made its communicators in the one order."""
+    for worker, answer in enumerate(joined):
+        expected = [name for name, members in topology.communicators() if worker in members]
+        if answer.communicators != expected:
+            raise AssertionError(
+                f"worker {worker} made communicators {answer.communicators}, not {expected}"
+            )
+
+
+def _slowest(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of each phase, that of the worker it took longest."""
+    return {phase: max(one.get(phase, 0.0) for one in seconds) for phase in seconds[0]}
 
 
 def _pools(budget: Budget) -> AllocatePools:
@@ -110,8 +202,8 @@ def _pools(budget: Budget) -> AllocatePools:
     )
 
 
-def load_message(resolved: Resolved) -> LoadWeights:
-    """How the worker is to load the weights."""
+def load_message(resolved: Resolved, *, worker: int) -> LoadWeights:
+    """How a worker is to load its weights."""
     return LoadWeights(
         dtype=resolved.dtype,
         kv_dtype=resolved.kv_dtype,
@@ -119,22 +211,53 @@ def load_message(resolved: Resolved) -> LoadWeights:
         max_context=resolved.max_context,
         max_running=resolved.max_running,
         prefill_tokens=resolved.prefill_tokens,
+        topology=topology_of(resolved),
+        worker=worker,
     )
 
 
+def find_budget(
+    declared: Declared,
+    resolved: Resolved,
+    *,
+    hellos: Sequence[WorkerHello],
+    loaded: Sequence[WeightsLoaded],
+) -> Budget:
+    """Pages have one number everywhere, so the memory with the least room decides. Workers of one
+    memory share it. Raises `BudgetError`."""
+    domains: dict[str, list[int]] = {}
+    for number, hello in enumerate(hellos):
+        domains.setdefault(hello.device.domain, []).append(number)
+    budgets = [
+        compute_budget(
+            budget_inputs(
+                declared,
+                resolved,
+                device=hellos[members[0]].device,
+                loaded=[loaded[number] for number in members],
+            )
+        )
+        for members in domains.values()
+    ]
+    return min(budgets, key=lambda budget: budget.num_pages)
+
+
 def budget_inputs(
-    declared: Declared, resolved: Resolved, *, hello: WorkerHello, loaded: WeightsLoaded
+    declared: Declared,
+    resolved: Resolved,
+    *,
+    device: DeviceFacts,
+    loaded: Sequence[WeightsLoaded],
 ) -> BudgetInputs:
-    """What the memory budget is computed from."""
-    device = hello.device
+    """What the budget of one memory is computed from; `loaded` are the workers that share it."""
     return BudgetInputs(
         memory_fraction=resolved.memory_fraction,
         base_bytes=device.free_bytes if device.kind == "cpu" else device.total_bytes,
-        free_bytes=loaded.free_bytes,
-        weight_bytes=loaded.weight_bytes,
-        workspace_bytes=loaded.workspace_bytes,
-        fixed_bytes_per_slot=loaded.fixed_bytes_per_slot,
-        specs=tuple(decode_specs(loaded.cache_specs)),
+        free_bytes=min(one.free_bytes for one in loaded),
+        weight_bytes=sum(one.weight_bytes for one in loaded),
+        workspace_bytes=sum(one.workspace_bytes for one in loaded),
+        fixed_bytes_per_slot=sum(one.fixed_bytes_per_slot for one in loaded),
+        specs=tuple(spec for one in loaded for spec in decode_specs(one.cache_specs)),
         model_context=resolved.max_context,
         max_running=resolved.max_running,
         # What nobody asked for may shrink to what the pool holds.
@@ -155,6 +278,29 @@ def settle(resolved: Resolved, budget: Budget) -> Resolved:
     return resolved
 
 
+def warm_up(
+    workers: Workers, resolved: Resolved, budget: Budget, *, beat: Callable[[], None]
+) -> list[CostPoint]:
+    """Time a few steps. What a turn takes is what its slowest stage takes."""
+    limits = WarmUpLimits(
+        num_pages=budget.num_pages,
+        page_tokens=PAGE_TOKENS,
+        max_context=budget.max_context,
+        max_running=resolved.max_running,
+        prefill_tokens=resolved.prefill_tokens,
+        cohorts=workers.topology.cohorts,
+    )
+
+    def run(plan: StepPlan) -> float:
+        return workers.run(plan, while_waiting=beat)
+
+    prepare = PrepareWarmUp(limits.pages_to_zero)
+    workers.ask(prepare, BusyReport, while_waiting=beat)
+    points = measure_costs(run, limits, budget_s=_WARM_UP_S)
+    workers.ask(EndWarmUp(), BusyReport, while_waiting=beat)
+    return points
+
+
 def _about_model(model: ModelFacts, device: DeviceFacts) -> dict[str, object]:
     return {
         "model_type": model.model_type,
@@ -167,11 +313,13 @@ def _about_model(model: ModelFacts, device: DeviceFacts) -> dict[str, object]:
     }
 
 
-def _about_memory(loaded: WeightsLoaded, budget: Budget) -> dict[str, object]:
-    seconds = loaded.seconds.get("weights", 0.0)
+def _about_memory(loaded: Sequence[WeightsLoaded], budget: Budget) -> dict[str, object]:
+    """Of all workers together."""
+    seconds = max(one.seconds.get("weights", 0.0) for one in loaded)
+    gigabytes = sum(one.weight_bytes for one in loaded) / 1e9
     return {
-        "weights_gb": round(loaded.weight_bytes / 1e9, 4),
-        "load_gb_per_s": round(loaded.weight_bytes / 1e9 / seconds, 3) if seconds else None,
+        "weights_gb": round(gigabytes, 4),
+        "load_gb_per_s": round(gigabytes / seconds, 3) if seconds else None,
         "pool_tokens": budget.pool_tokens,
         "num_pages": budget.num_pages,
         "state_slots": budget.num_slots - 1,

@@ -6,25 +6,20 @@ an engine that hangs itself is noticed by the API process, which misses its hear
 
 from __future__ import annotations
 
-import faulthandler
-import logging
-import sys
 from collections import deque
-from collections.abc import Sequence
 
 from draftmark.core.errors import EngineFailure
-from draftmark.engine.launch import Child
-
-logger = logging.getLogger(__name__)
-
-_DUMP_WAIT_S = 1.0
+from draftmark.engine.stacks import find_whereabouts
+from draftmark.engine.whereabouts import suspects
+from draftmark.engine.workers import Workers
 
 
 class StepWatch:
     """Which steps are out, and since when the oldest has had the worker to itself. Seconds."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, workers: Workers) -> None:
         self._limit_s = limit_s
+        self._workers = workers
         self._out: deque[int] = deque()
         self._since = 0.0
 
@@ -43,29 +38,20 @@ class StepWatch:
         return self._since + self._limit_s if self._out else None
 
     def check(self, *, now: float) -> None:
-        """Raise `EngineFailure` naming rank, step and time when the oldest step is overdue."""
-        if self._out and now >= self._since + self._limit_s:
-            raise EngineFailure(
-                f"worker 0 has not finished step {self._out[0]} after {now - self._since:.1f} s "
-                f"(limit {self._limit_s:g} s, --step-timeout-s)"
-            )
+        """Raise `EngineFailure` naming the step, who holds it up and at what, when the oldest step
+        is overdue."""
+        if not self._out or now < self._since + self._limit_s:
+            return
+        step, topology = self._out[0], self._workers.topology
+        guilty = suspects(find_whereabouts(self._workers), topology, step=step)
+        said = "; ".join(place.describe(topology, now_s=now) for place in guilty)
+        raise EngineFailure(
+            f"step {step} is not finished after {now - self._since:.1f} s (limit "
+            f"{self._limit_s:g} s, --step-timeout-s): {said}"
+        )
 
     def describe(self, *, now: float) -> str:
         """Where the worker was, for the report of its death."""
         if not self._out:
             return "between steps"
         return f"in step {self._out[0]}, {now - self._since:.1f} s into it"
-
-
-def dump_all_stacks(children: Sequence[Child]) -> None:
-    """Write our stacks, and have every child write its own, into the one log; waits briefly.
-
-    A stopped process cannot write: its stacks are missing, which says so too.
-    """
-    logger.error("stacks of the engine process and of %d worker(s) follow", len(children))
-    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-    alive = [child for child in children if child.poll() is None]
-    for child in alive:
-        child.ask_for_stacks()
-    for child in alive:
-        child.await_lines(_DUMP_WAIT_S)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -13,6 +16,7 @@ import torch
 from draftmark.core.errors import ConfigError
 from draftmark.core.start import DeviceFacts
 from draftmark.kernels import backends, linear
+from draftmark.models.config import read_header, weight_files
 from draftmark.runtime.memory import free_bytes, total_bytes
 
 PROBED_DTYPES = (torch.bfloat16, torch.float32)
@@ -24,13 +28,23 @@ _PROBE_WEIGHTS = 6
 _PROBE_REPEATS = 8
 
 
-def find_device(wanted: str | None) -> torch.device:
-    """`cpu`, `cuda` or None for the better one. Raises `ConfigError` for one that is not there."""
+def find_device(wanted: str | None, *, index: int = 0, wanted_count: int = 1) -> torch.device:
+    """`cpu`, `cuda` or None for the better one; the `index`-th GPU of `wanted_count` that the
+    workers of this machine need. Raises `ConfigError` for what is not there."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no CUDA device", param="device")
     if wanted == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    count = torch.cuda.device_count()
+    if wanted_count > count:
+        raise ConfigError(
+            f"{wanted_count} workers need a GPU each, this machine has {count}: lower --tp or "
+            "--pp, or raise --stages-per-worker",
+            param="pp",
+        )
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
 
 
 def usable_threads() -> int:
@@ -51,11 +65,42 @@ def describe_device(
     return DeviceFacts(
         kind=device.type,
         name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+        domain=f"{platform.node()} {device}",
+        count=torch.cuda.device_count() if device.type == "cuda" else 1,
         total_bytes=total_bytes(device),
         free_bytes=free_bytes(device),
         threads=threads,
         probe_ms=probe_ms,
     )
+
+
+def find_versions(model_dir: Path) -> dict[str, str]:
+    """What must be the same on all workers, or they would not compute the same thing."""
+    return {
+        "draftmark": _package_version(),
+        "torch": str(torch.__version__),
+        "checkpoint": _digest(model_dir / "config.json", *_weight_headers(model_dir)),
+    }
+
+
+def _package_version() -> str:
+    """The version, and a digest of the source it was made of."""
+    package = Path(__file__).parents[1]
+    return f"{metadata.version('draftmark')} {_digest(*sorted(package.rglob('*.py')))}"
+
+
+def _digest(*parts: Path | bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part.read_bytes() if isinstance(part, Path) else part)
+    return total.hexdigest()[:12]
+
+
+def _weight_headers(model_dir: Path) -> list[bytes]:
+    """Names, shapes and places of all tensors."""
+    return [
+        json.dumps(read_header(path), sort_keys=True).encode() for path in weight_files(model_dir)
+    ]
 
 
 def name_of(dtype: torch.dtype) -> str:

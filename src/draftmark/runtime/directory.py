@@ -16,7 +16,7 @@ from draftmark.kernels.sample import RowFlag
 @dataclass(slots=True)
 class SlotInfo:
     """One slot. `planned` tokens are covered by prefill rows so far; after the last chunk that
-    samples the slot is a verify row's (`is_sampling`)."""
+    samples the slot is a verify row's (`is_sampling`). `last_step` is the last that held it."""
 
     generation: int = 0
     end: int = 0
@@ -27,11 +27,16 @@ class SlotInfo:
     num_pages: int = 0
     planned: int = 0
     is_sampling: bool = False
+    last_step: int = -(2**62)
 
 
 class SlotDirectory:
-    def __init__(self, *, num_slots: int, num_pages: int, max_pages: int) -> None:
-        """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns."""
+    def __init__(
+        self, *, num_slots: int, num_pages: int, max_pages: int, num_cohorts: int = 1
+    ) -> None:
+        """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns. What
+        step n returns is known to the device from step n + `num_cohorts` on."""
+        self._num_cohorts = num_cohorts
         self._num_pages = num_pages
         self._max_pages = max_pages
         self._num_slots = num_slots
@@ -49,6 +54,8 @@ class SlotDirectory:
         """Enter the plan. Raises `AssertionError` for one that cannot be right."""
         if plan.step <= self._last_step:
             _fail(plan, f"comes after step {self._last_step}")
+        if plan.cohort != plan.step % self._num_cohorts:
+            _fail(plan, f"is of cohort {plan.cohort} of {self._num_cohorts}")
         if plan.verify_k or plan.draft_k:
             _fail(plan, "has drafts, which are not built yet")
         self._last_step = plan.step
@@ -56,15 +63,13 @@ class SlotDirectory:
             self._admit(plan, admit)
         for delta in plan.pages:
             self._append(plan, delta)
-        rows: set[int] = set()
-        for prefill in plan.prefill:
-            self._prefill(plan, prefill)
-            rows.add(prefill.slot)
-        for verify in plan.verify:
-            self._verify(plan, verify)
-            rows.add(verify.slot)
+        rows = {row.slot for row in plan.prefill} | {row.slot for row in plan.verify}
         if len(rows) != len(plan.prefill) + len(plan.verify):
             _fail(plan, "has two rows of one slot")
+        for prefill in plan.prefill:
+            self._prefill(plan, prefill)
+        for verify in plan.verify:
+            self._verify(plan, verify)
 
     def _admit(self, plan: StepPlan, admit: Admit) -> None:
         if not 0 < admit.slot < len(self._slots):
@@ -72,6 +77,8 @@ class SlotDirectory:
         old = self._slots[admit.slot]
         if admit.generation <= old.generation:
             _fail(plan, f"admits generation {admit.generation} after {old.generation}", admit.slot)
+        if plan.step <= old.last_step + self._num_cohorts:
+            _fail(plan, f"admits to a slot of step {old.last_step}, too soon", admit.slot)
         if len(admit.stop_ids) > MAX_STOP_IDS or len(admit.sampling.bias) > MAX_LOGIT_BIAS:
             _fail(plan, "has more stop ids or biases than a slot holds", admit.slot)
         if admit.sampling.logprobs > MAX_LOGPROBS:
@@ -84,6 +91,7 @@ class SlotDirectory:
             logprobs=admit.sampling.logprobs,
             has_stop_ids=bool(admit.stop_ids),
             planned=admit.cached,
+            last_step=old.last_step,
         )
 
     def _append(self, plan: StepPlan, delta: PageDelta) -> None:
@@ -103,6 +111,7 @@ class SlotDirectory:
         if row.prompt_logprobs > MAX_LOGPROBS:
             _fail(plan, f"asks for {row.prompt_logprobs} log-probabilities", row.slot)
         info.planned += len(row.ids)
+        info.last_step = plan.step
         if row.samples and not (row.is_last and info.planned < info.end):
             _fail(plan, "samples where it cannot", row.slot)
         info.is_sampling = row.samples
@@ -110,8 +119,12 @@ class SlotDirectory:
             info.flags |= RowFlag.MIN_TOKENS
 
     def _verify(self, plan: StepPlan, row: VerifyRow) -> None:
-        if not self._current(plan, row).is_sampling:
+        info = self._current(plan, row)
+        if not info.is_sampling:
             _fail(plan, "verifies before the last chunk", row.slot)
+        if info.last_step > plan.step - self._num_cohorts:
+            _fail(plan, f"verifies a row of step {info.last_step}, too soon", row.slot)
+        info.last_step = plan.step
 
     def _current(self, plan: StepPlan, row: PageDelta | PrefillRow | VerifyRow) -> SlotInfo:
         info = self._slots[row.slot]

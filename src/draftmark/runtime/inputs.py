@@ -15,8 +15,9 @@ import numpy
 from torch import Tensor
 
 from draftmark.core.request import MAX_LOGIT_BIAS, MAX_STOP_IDS
-from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan
+from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
 from draftmark.kernels.sample import NUM_FLOATS, NUM_INTS
+from draftmark.parallel.lanes import LABEL_WORDS, Label
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.staging import StepStaging
 
@@ -40,6 +41,7 @@ class CountInputs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitInputs:
     slots: Tensor  # [A] int64
+    generations: Tensor  # [A] int64
     ends: Tensor  # [A] int64
     floats: Tensor  # [A, NUM_FLOATS] float64
     ints: Tensor  # [A, NUM_INTS] int64
@@ -71,10 +73,14 @@ class PrefillInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInputs:
+    """`label` is the step's as lanes carry it."""
+
+    label: Tensor  # [LABEL_WORDS] int64
     admits: AdmitInputs | None
     pages: PageInputs | None
     prefill: PrefillInputs | None
     sampling_slots: Tensor  # [S] int64
+    sampling_generations: Tensor  # [S] int64
     num_sampling_prefill: int
     verify_columns: int
 
@@ -84,16 +90,22 @@ class PlanInputs:
         return self.sampling_slots[self.num_sampling_prefill :]
 
 
-def stage_plan(plan: StepPlan, staging: StepStaging, directory: SlotDirectory) -> PlanInputs:
+def stage_plan(
+    plan: StepPlan, staging: StepStaging, directory: SlotDirectory, *, label: Label
+) -> PlanInputs:
     """Write `plan`, which `directory` has accepted, into `staging` and send it to the device."""
     staging.reserve(_words(plan))
-    sampling = [row.slot for row in plan.prefill if row.samples]
+    sampling: list[PrefillRow | VerifyRow] = [row for row in plan.prefill if row.samples]
+    num_sampling_prefill = len(sampling)
+    sampling += plan.verify
     inputs = PlanInputs(
+        label=staging.ints(label),
         admits=_admits(plan.admits, staging) if plan.admits else None,
         pages=_pages(plan.pages, staging) if plan.pages else None,
         prefill=_prefill(plan.prefill, staging) if plan.prefill else None,
-        sampling_slots=staging.ints(sampling + [row.slot for row in plan.verify]),
-        num_sampling_prefill=len(sampling),
+        sampling_slots=staging.ints([row.slot for row in sampling]),
+        sampling_generations=staging.ints([row.generation for row in sampling]),
+        num_sampling_prefill=num_sampling_prefill,
         verify_columns=max((directory[row.slot].num_pages for row in plan.verify), default=0),
     )
     staging.upload()
@@ -101,11 +113,11 @@ def stage_plan(plan: StepPlan, staging: StepStaging, directory: SlotDirectory) -
 
 
 def _words(plan: StepPlan) -> int:
-    words = len(plan.prefill) + len(plan.verify)
+    words = LABEL_WORDS + 2 * (len(plan.prefill) + len(plan.verify))
     words += 3 * sum(len(delta.pages) for delta in plan.pages)
     words += sum(5 * len(row.ids) + 3 for row in plan.prefill)
     for admit in plan.admits:
-        words += 2 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
+        words += 3 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
         words += len(admit.prompt_ids) + len(admit.output_ids)
         if admit.sampling.bias:
             words += 1 + 2 * MAX_LOGIT_BIAS
@@ -131,6 +143,7 @@ def _admits(admits: list[Admit], staging: StepStaging) -> AdmitInputs:
     count = len(admits)
     return AdmitInputs(
         slots=staging.ints([admit.slot for admit in admits]),
+        generations=staging.ints([admit.generation for admit in admits]),
         ends=staging.ints([admit.end for admit in admits]),
         floats=staging.floats(floats).view(count, NUM_FLOATS),
         ints=staging.ints(ints).view(count, NUM_INTS),

@@ -14,26 +14,35 @@ from draftmark.cache.spec import PAGE_TOKENS, CacheSpec, token_bytes
 from draftmark.core.errors import BudgetError
 from draftmark.kernels import sample
 from draftmark.models.stage import Stage
+from draftmark.runtime.relay import forward_words
 from draftmark.runtime.sampler import PROMPT_SLICE
-from draftmark.runtime.staging import StepShape, staging_bytes
-
-# Plans in flight, and one whose result is on its way.
-RING_DEPTH = 3
+from draftmark.runtime.staging import WORD_BYTES, StepShape, staging_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """Sizes of one rank. `num_pages` and `num_slots` include the dump ones."""
+    """Sizes of one rank. `num_pages` and `num_slots` include the dump ones. `ring_depth` is the
+    number of steps whose inputs or results may be in use at once."""
 
     num_pages: int
     num_slots: int
     max_context: int
     max_running: int
     prefill_tokens: int
+    cohorts: int = 1
+
+    @property
+    def ring_depth(self) -> int:
+        return ring_depth(self.cohorts)
 
     @property
     def step_shape(self) -> StepShape:
         return StepShape(max_rows=self.max_running, max_prefill_tokens=self.prefill_tokens)
+
+
+def ring_depth(cohorts: int) -> int:
+    """One step of each cohort, one planned ahead, and one whose result is on its way."""
+    return cohorts + 2
 
 
 def allocate_pools(
@@ -75,17 +84,26 @@ def _pool(
 
 
 def workspace_bytes(
-    stage: Stage, *, vocab_size: int, max_context: int, max_running: int, prefill_tokens: int
+    stage: Stage,
+    *,
+    max_context: int,
+    max_running: int,
+    prefill_tokens: int,
+    cohorts: int,
+    lane_ends: int,
 ) -> int:
-    """Upper bound of what a step needs beside weights, pools and slots."""
+    """Upper bound of what a step of a stage needs beside weights, pools and slots. `lane_ends` is
+    the number of forward lanes that end in it."""
+    tokens = prefill_tokens + max_running
     rows = max(max_running, PROMPT_SLICE)
     shape = StepShape(max_rows=max_running, max_prefill_tokens=prefill_tokens)
-    forward = stage.workspace_bytes(
-        tokens=prefill_tokens + max_running, logits_rows=rows, context=max_context
-    )
-    widened = 4 * rows * vocab_size
-    sampling = widened + sample.workspace_bytes(rows=rows, vocab_size=vocab_size)
-    return forward + sampling + RING_DEPTH * staging_bytes(shape)
+    needed = stage.workspace_bytes(tokens=tokens, logits_rows=rows, context=max_context)
+    if stage.head is not None:
+        needed += sample.workspace_bytes(rows=rows, vocab_size=stage.config.vocab_size)
+    message = tokens * stage.config.hidden_size * stage.placement.dtype.itemsize
+    message += WORD_BYTES * forward_words(max_running, max_running + prefill_tokens)
+    needed += lane_ends * (cohorts + 1) * message
+    return needed + ring_depth(cohorts) * staging_bytes(shape)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -1,91 +1,163 @@
-"""One rank of the engine in this process: the start conversation, then steps.
+"""One worker of the engine in this process: the start conversation, then steps.
 
-`runtime.worker` puts it behind a socket; tests and `rerun` call it directly.
+`runtime.worker` puts it behind a socket; tests and `rerun` call it directly. It holds one tensor
+rank of one or more neighbouring stages.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from draftmark.cache.spec import PAGE_TOKENS, encode_specs
 from draftmark.core.resolve import from_dict
 from draftmark.core.start import (
     AllocatePools,
+    BusyReport,
+    Join,
+    Joined,
+    LayersMeasured,
     LoadWeights,
+    MeasureLayers,
+    PrepareWarmUp,
     WeightsLoaded,
     WorkerHello,
     WorkerInit,
     WorkerReady,
 )
 from draftmark.core.step import StepPlan, StepResult
+from draftmark.core.topology import LaneName, Topology
 from draftmark.kernels import backends
 from draftmark.models import checkpoint
 from draftmark.models.config import Description, describe
 from draftmark.models.stage import Stage, build
+from draftmark.parallel.collectives import TensorGroup
+from draftmark.parallel.communicators import Communicators, find_store, open_store
+from draftmark.parallel.lanes import Wire
+from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.device import (
     PROBED_DTYPES,
     describe_device,
     dtype_of,
     find_device,
+    find_versions,
     usable_threads,
 )
+from draftmark.runtime.injection import InjectedFaults
+from draftmark.runtime.layer_costs import measure_layers
 from draftmark.runtime.memory import RunLimits, free_bytes, workspace_bytes
-from draftmark.runtime.results import StepPending
+from draftmark.runtime.pipeline import (
+    NoteStage,
+    Placing,
+    WorkerPending,
+    WorkerRun,
+    make_worker_run,
+)
+from draftmark.runtime.sample_state import sample_bytes
 from draftmark.runtime.sampler import Override
 from draftmark.runtime.slots import slot_bytes
-from draftmark.runtime.stage_run import StageRun, make_stage_run
-from draftmark.runtime.warmup import measure_costs
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_S = 2.0
 _SAY_EVERY_S = 2.0
+_STORE_TIMEOUT = timedelta(seconds=60)
+
+
+def _note_nothing(*said: object) -> None:
+    pass
 
 
 class Rank:
-    """Questions come in the order hello, load (or describe), allocate; then plans.
+    """Questions come in the order of `core.start`; `describe` and `measure` may come instead of
+    join and load. Then plans.
 
     Errors of the user (`core.errors`) say in one line what is wrong; anything else is a crash.
     """
 
-    def __init__(self, *, import_s: float = 0.0) -> None:
-        """`import_s` is what it took to get here, for the record."""
+    def __init__(self, *, import_s: float = 0.0, note: NoteStage = _note_nothing) -> None:
+        """`import_s` is what it took to get here, for the record; `note` is told all along what
+        each stage is at."""
         self._seconds = {"import": import_s}
+        self._note = note
+        self._worker = 0
         self._model_dir = Path()
+        self._faults = InjectedFaults()
         self._device = torch.device("cpu")
         self._description: Description | None = None
+        self._store: TCPStore | None = None
+        self._communicators: Communicators | None = None
         self._load: LoadWeights | None = None
-        self._stage: Stage | None = None
-        self._run: StageRun | None = None
+        self._stages: list[Stage] = []
+        self._run: WorkerRun | None = None
 
     def hello(self, init: WorkerInit) -> WorkerHello:
-        """Read the model's configuration and look at the device."""
-        if init.world_size != 1:
-            raise AssertionError(f"{init.world_size} ranks, only one is built")
+        """Read the model's configuration and look at the device; open the store, if it is ours."""
         began = time.perf_counter()
         config = from_dict(init.config)
+        self._worker = init.worker
+        self._faults = InjectedFaults.of(config.debug.inject, worker=init.worker)
         self._model_dir = Path(init.model_dir)
         self._description = describe(self._model_dir)
         self._seconds["config"] = time.perf_counter() - began
-        self._device = find_device(config.parallel.device)
+        self._device = find_device(
+            config.parallel.device, index=init.local_index, wanted_count=init.num_local
+        )
         facts = describe_device(
             self._device,
             threads=config.parallel.threads or usable_threads(),
             probed=PROBED_DTYPES if config.model.dtype is None else (),
         )
         self._seconds["probe"] = time.perf_counter() - began - self._seconds["config"]
-        return WorkerHello(self._description.facts, facts)
+        if init.num_workers > 1 and init.worker == 0:
+            self._store = open_store(init.store_host, timeout=_STORE_TIMEOUT)
+        return WorkerHello(
+            self._description.facts,
+            facts,
+            versions=find_versions(self._model_dir),
+            store_port=0 if self._store is None else self._store.port,
+        )
+
+    def measure(self, question: MeasureLayers) -> LayersMeasured:
+        """Time one layer and the ends of the model with weights of no meaning."""
+        assert self._description is not None, "hello comes first"
+        load = question.load
+        torch.set_num_threads(load.threads)
+        costs = measure_layers(
+            self._description,
+            load,
+            device=self._device,
+            backends=backends.choose(self._device, dtype=dtype_of(load.dtype)),
+        )
+        return LayersMeasured(costs)
+
+    def join(self, join: Join) -> Joined:
+        """Make the communicators. Raises `RuntimeError` when a peer does not come in time."""
+        began = time.perf_counter()
+        if join.topology.num_workers == 1:
+            return Joined([], 0.0)
+        timeout = timedelta(seconds=join.timeout_s)
+        store = self._store or find_store(join.store_host, join.store_port, timeout=timeout)
+        self._communicators = Communicators(
+            join.topology,
+            worker=self._worker,
+            store=store,
+            host=join.store_host,
+            timeout=timeout,
+            device=self._device,
+        )
+        return Joined(self._communicators.names, time.perf_counter() - began)
 
     def describe(self, load: LoadWeights) -> WeightsLoaded:
         """What `load` would answer; nothing is read or allocated."""
-        stage = self._build(load, device=torch.device("meta"))
-        planned = stage.planned_bytes()
-        loaded = self._loaded(stage, load, weight_bytes=planned, seconds={})
+        stages = self._build(load, device=torch.device("meta"), group=None)
+        planned = sum(stage.planned_bytes() for stage in stages)
+        loaded = self._loaded(stages, load, weight_bytes=planned, seconds={})
         return msgspec.structs.replace(loaded, free_bytes=max(0, loaded.free_bytes - planned))
 
     def load(self, load: LoadWeights) -> WeightsLoaded:
@@ -93,82 +165,156 @@ class Rank:
         assert self._description is not None, "hello comes first"
         began = time.perf_counter()
         torch.set_num_threads(load.threads)
+        group = None if self._communicators is None else self._communicators.group
         with torch.inference_mode():
-            self._stage = stage = self._build(load, device=self._device)
+            self._stages = self._build(load, device=self._device, group=group)
             built = time.perf_counter()
-            checkpoint.load(
-                stage, self._model_dir, description=self._description, progress=_Progress()
-            )
+            for stage in self._stages:
+                checkpoint.load(
+                    stage, self._model_dir, description=self._description, progress=_Progress()
+                )
             loaded = time.perf_counter()
-            stage.finish()
+            for stage in self._stages:
+                stage.finish()
         self._load = load
         seconds = {
             "build": built - began,
             "weights": loaded - built,
             "pack": time.perf_counter() - loaded,
         }
-        return self._loaded(stage, load, weight_bytes=stage.weight_bytes(), seconds=seconds)
+        weight_bytes = sum(stage.weight_bytes() for stage in self._stages)
+        return self._loaded(self._stages, load, weight_bytes=weight_bytes, seconds=seconds)
 
-    def allocate(self, pools: AllocatePools, *, warm_up_s: float = WARM_UP_S) -> WorkerReady:
-        """Make the pools and time a few steps. Raises `BudgetError`."""
-        assert self._stage is not None and self._load is not None, "load comes first"
+    def allocate(self, pools: AllocatePools) -> WorkerReady:
+        """Make pools and lanes. Raises `BudgetError`."""
+        load = self._load
+        assert load is not None, "load comes first"
         if pools.page_tokens != PAGE_TOKENS:
             raise AssertionError(f"pages of {pools.page_tokens} tokens, ours have {PAGE_TOKENS}")
         began = time.perf_counter()
-        limits = RunLimits(
-            num_pages=pools.num_pages,
-            num_slots=pools.num_slots,
-            max_context=pools.max_context,
-            max_running=self._load.max_running,
-            prefill_tokens=self._load.prefill_tokens,
-        )
-        kv_dtype = dtype_of(self._load.kv_dtype)
-        self._run = make_stage_run(
-            self._stage, limits=limits, kv_dtype=kv_dtype, device=self._device
-        )
-        allocated = time.perf_counter()
-        points = measure_costs(self._run, limits, budget_s=warm_up_s) if warm_up_s else []
-        seconds = {"pools": allocated - began, "warmup": time.perf_counter() - allocated}
-        return WorkerReady(seconds=seconds, cost_table=points, pool_bytes=self._run.pool_bytes)
-
-    def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
-        """Enqueue a step; `result()` of what comes back waits for it."""
-        assert self._run is not None, "allocate comes first"
-        return self._run.launch(plan, override=override)
-
-    def execute(self, plan: StepPlan) -> StepResult:
-        return self.launch(plan).result()
-
-    def _build(self, load: LoadWeights, *, device: torch.device) -> Stage:
-        assert self._description is not None, "hello comes first"
-        dtype = dtype_of(load.dtype)
-        return build(
-            self._description,
-            dtype=dtype,
-            device=device,
-            max_context=load.max_context,
-            backends=backends.choose(self._device, dtype=dtype),
-        )
-
-    def _loaded(
-        self, stage: Stage, load: LoadWeights, *, weight_bytes: int, seconds: dict[str, float]
-    ) -> WeightsLoaded:
-        vocab_size = stage.config.vocab_size
-        return WeightsLoaded(
-            cache_specs=encode_specs(stage.cache_specs(dtype_of(load.kv_dtype))),
-            weight_bytes=weight_bytes,
-            free_bytes=free_bytes(self._device),
-            fixed_bytes_per_slot=slot_bytes(max_context=load.max_context, vocab_size=vocab_size),
-            workspace_bytes=workspace_bytes(
-                stage,
-                vocab_size=vocab_size,
-                max_context=load.max_context,
+        self._run = make_worker_run(
+            self._stages,
+            placing=Placing(
+                topology=load.topology,
+                worker=self._worker,
+                connect=self._connect,
+                note=self._note,
+                checks=self._device.type == "cpu",
+            ),
+            limits=RunLimits(
+                num_pages=pools.num_pages,
+                num_slots=pools.num_slots,
+                max_context=pools.max_context,
                 max_running=load.max_running,
                 prefill_tokens=load.prefill_tokens,
+                cohorts=load.topology.cohorts,
+            ),
+            kv_dtype=dtype_of(load.kv_dtype),
+            device=self._device,
+        )
+        seconds = {"pools": time.perf_counter() - began}
+        return WorkerReady(seconds=seconds, pool_bytes=self._run.pool_bytes)
+
+    def prepare_warm_up(self, question: PrepareWarmUp) -> BusyReport:
+        self._ready.zero_pages(question.num_pages)
+        return self.report_busy()
+
+    def end_warm_up(self) -> BusyReport:
+        """All results of the warm-up have been read: nothing is in flight."""
+        self._ready.reset()
+        return self.report_busy()
+
+    def report_busy(self) -> BusyReport:
+        return BusyReport(self._ready.busy_us)
+
+    def launch(self, plan: StepPlan, *, override: Override | None = None) -> WorkerPending:
+        """Enqueue a step; `result()` of what comes back waits for it."""
+        self._faults.strike(plan.step, communicators=self._communicators)
+        return self._ready.launch(plan, override=override)
+
+    def execute(self, plan: StepPlan) -> StepResult | None:
+        return self.launch(plan).result()
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.close()
+        if self._communicators is not None:
+            self._communicators.close()
+
+    @property
+    def _ready(self) -> WorkerRun:
+        assert self._run is not None, "allocate comes first"
+        return self._run
+
+    def _connect(self, name: LaneName) -> Wire:
+        assert self._communicators is not None, f"{name}: join comes first"
+        return self._faults.delay(self._communicators.wire(name))
+
+    def _build(
+        self, load: LoadWeights, *, device: torch.device, group: TensorGroup | None
+    ) -> list[Stage]:
+        assert self._description is not None, "hello comes first"
+        dtype = dtype_of(load.dtype)
+        topology = load.topology
+        chosen = backends.choose(self._device, dtype=dtype)
+        return [
+            build(
+                self._description,
+                dtype=dtype,
+                device=device,
+                max_context=load.max_context,
+                backends=chosen,
+                layers=topology.layers_of(number),
+                mesh=_mesh(topology, number, worker=load.worker),
+                group=group,
+            )
+            for number in topology.stages_of(load.worker)
+        ]
+
+    def _loaded(
+        self,
+        stages: list[Stage],
+        load: LoadWeights,
+        *,
+        weight_bytes: int,
+        seconds: dict[str, float],
+    ) -> WeightsLoaded:
+        kv_dtype = dtype_of(load.kv_dtype)
+        vocab_size = stages[0].config.vocab_size
+        return WeightsLoaded(
+            cache_specs=encode_specs(
+                spec for stage in stages for spec in stage.cache_specs(kv_dtype)
+            ),
+            weight_bytes=weight_bytes,
+            free_bytes=free_bytes(self._device),
+            fixed_bytes_per_slot=sum(
+                slot_bytes(max_context=load.max_context)
+                + (sample_bytes(vocab_size=vocab_size) if stage.head is not None else 0)
+                for stage in stages
+            ),
+            workspace_bytes=sum(
+                workspace_bytes(
+                    stage,
+                    max_context=load.max_context,
+                    max_running=load.max_running,
+                    prefill_tokens=load.prefill_tokens,
+                    cohorts=load.topology.cohorts,
+                    lane_ends=(not stage.embeds) + (stage.head is None),
+                )
+                for stage in stages
             ),
             seconds={**self._seconds, **seconds},
-            backends=stage.placement.backends.report(),
+            backends=stages[0].placement.backends.report(),
         )
+
+
+def _mesh(topology: Topology, stage: int, *, worker: int) -> Mesh:
+    return Mesh(
+        tp_rank=topology.tp_rank_of(worker),
+        tp_size=topology.tp,
+        stage=stage,
+        num_stages=topology.num_stages,
+    )
 
 
 class _Progress:

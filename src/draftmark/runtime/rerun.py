@@ -8,16 +8,19 @@ compared: where the choices differ, by how much the logits do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import torch
 from torch import Tensor
 
+from draftmark.core.errors import ConfigError
 from draftmark.core.recording import RecordingHeader, open_recording
 from draftmark.core.step import ResultRow, StepPlan, StepResult
+from draftmark.core.topology import Topology
 from draftmark.runtime.rank import Rank
+from draftmark.runtime.sampler import Override
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,22 +66,43 @@ class RerunReport(msgspec.Struct, frozen=True, kw_only=True):
         return max((gap.largest for gap in self.gaps), default=0.0)
 
 
-def rerun(path: Path, *, forced: bool) -> RerunReport:
-    """Load what the recording names and run it. Raises `ConfigError` for a file that is no
+def rerun(
+    path: Path, *, forced: bool, stages: Sequence[int] = (), lanes: str = "local"
+) -> RerunReport:
+    """Load what the recording names and run it, all stages in this process: those of the recording,
+    or of as many layers as `stages` says. The number of cohorts is the recording's: how a plan is
+    cut into stages does not change what it gives. Raises `ConfigError` for a file that is no
     recording, and what loading raises."""
     recording = open_recording(path)
-    rank = _start(recording.header)
+    rank = _start(recording.header, stages=tuple(stages), lanes=lanes)
     if forced:
         return _rerun_forced(rank, recording.steps)
     return _rerun_free(rank, recording.steps)
 
 
-def _start(header: RecordingHeader) -> Rank:
+def _start(header: RecordingHeader, *, stages: tuple[int, ...], lanes: str) -> Rank:
+    recorded = header.load.topology
+    stages = stages or recorded.stages
+    if sum(stages) != sum(recorded.stages):
+        raise ConfigError(
+            f"--stages add up to {sum(stages)} layers, the recorded model has "
+            f"{sum(recorded.stages)}",
+            param="stages",
+        )
+    topology = Topology(
+        stages=stages, cohorts=recorded.cohorts, lanes=lanes, stages_per_worker=len(stages)
+    )
     rank = Rank()
-    rank.hello(header.init)
-    rank.load(header.load)
-    rank.allocate(header.pools, warm_up_s=0.0)
+    rank.hello(msgspec.structs.replace(header.init, num_workers=1, num_local=1))
+    rank.load(msgspec.structs.replace(header.load, topology=topology))
+    rank.allocate(header.pools)
     return rank
+
+
+def _result(rank: Rank, plan: StepPlan, *, override: Override | None = None) -> StepResult:
+    result = rank.launch(plan, override=override).result()
+    assert result is not None, "the last stage is here"
+    return result
 
 
 def _rerun_free(rank: Rank, lines: Iterator[StepPlan | StepResult]) -> RerunReport:
@@ -87,7 +111,7 @@ def _rerun_free(rank: Rank, lines: Iterator[StepPlan | StepResult]) -> RerunRepo
     divergence = None
     for line in lines:
         if isinstance(line, StepPlan):
-            own[line.step] = rank.execute(line)
+            own[line.step] = _result(rank, line)
             steps += 1
             continue
         tokens += _num_tokens(line)
@@ -110,7 +134,7 @@ def _rerun_forced(rank: Rank, lines: Iterator[StepPlan | StepResult]) -> RerunRe
             plans[line.step] = line
             continue
         imposed = _Imposed(line)
-        result = rank.launch(plans.pop(line.step), override=imposed).result()
+        result = _result(rank, plans.pop(line.step), override=imposed)
         steps += 1
         tokens += _num_tokens(line)
         gaps += imposed.gaps

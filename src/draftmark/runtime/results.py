@@ -6,7 +6,6 @@ entry's event, on whichever thread wants the result, and frees the entry.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,15 +22,16 @@ from draftmark.core.step import (
     VerifyRow,
 )
 from draftmark.kernels.sample import Logprobs
-from draftmark.runtime.sampler import SampledRows
-from draftmark.runtime.staging import (
-    BAD_LAYER,
-    DONE,
-    EMITTED,
-    LENGTH,
-    TOKEN,
-    StepStaging,
+from draftmark.runtime.relay import (
+    PACKED_BAD_LAYER,
+    PACKED_DONE,
+    PACKED_EMITTED,
+    PACKED_FOLD,
+    PACKED_LENGTH,
+    PACKED_TOKEN,
 )
+from draftmark.runtime.sampler import SampledRows
+from draftmark.runtime.staging import StepStaging
 
 # A row of log-probabilities: that of the chosen token, its rank, then ids, then their values.
 _FIRST_ID = 2
@@ -49,14 +49,15 @@ class PromptPart:
 
 
 class StepPending:
-    """A step that was enqueued. `result` must be called once, in the order of the steps."""
+    """A step that one stage enqueued. `result` must be called once, in the order of the steps."""
 
-    def __init__(self, plan: StepPlan, staging: StepStaging, *, began_ns: int) -> None:
+    def __init__(self, plan: StepPlan, staging: StepStaging) -> None:
         self._plan = plan
         self._staging = staging
-        self._began_ns = began_ns
         self._rows: SampledRows | None = None
         self._prompt_parts: list[PromptPart] = []
+        self._has_result = False
+        self.busy_us = 0
 
     def collect_rows(self, rows: SampledRows) -> None:
         staging = self._staging
@@ -64,6 +65,11 @@ class StepPending:
         self._rows = rows
         if rows.logprobs is not None:
             _store(rows.logprobs, staging.logprobs)
+
+    def collect_faults(self, faults: Tensor) -> None:
+        """`faults` [1] int64: protocol faults so far. Who collects them has a result to tell."""
+        self._staging.faults.copy_(faults, non_blocking=True)
+        self._has_result = True
 
     def collect_bad_prefill(self, bad_layers: Tensor) -> None:
         """`bad_layers` [R] int64, -1 for a clean row."""
@@ -80,24 +86,40 @@ class StepPending:
             PromptPart(row=row, offset=offset, count=end - offset, stored=stored)
         )
 
+    def computing(self) -> None:
+        """What the step waited for is here: its work begins."""
+        self._staging.clock.begin()
+
     def enqueued(self) -> None:
         """Nothing more belongs to this step."""
+        self._staging.clock.end()
         self._staging.event.record()
 
-    def result(self) -> StepResult:
-        """Wait for the step and read it; afterwards the staging entry is free."""
-        plan, staging = self._plan, self._staging
+    def result(self) -> StepResult | None:
+        """Wait for the step and read it; afterwards the staging entry is free, and `busy_us` says
+        how long the stage computed. None from who has no result to tell."""
+        staging = self._staging
         staging.event.wait()
-        result = StepResult(
+        self.busy_us = staging.clock.busy_us()
+        result = self._read() if self._has_result else None
+        staging.release()
+        return result
+
+    def _read(self) -> StepResult:
+        plan = self._plan
+        faults = int(self._staging.faults[0])
+        if faults:
+            raise AssertionError(
+                f"step {plan.step}: {faults} return rows came for a generation that is not there"
+            )
+        return StepResult(
             plan.step,
             plan.cohort,
             self._result_rows(),
             [self._prompt(part) for part in self._prompt_parts],
             self._bad_prefill(),
-            (time.perf_counter_ns() - self._began_ns) // 1000,
+            self.busy_us,
         )
-        staging.release()
-        return result
 
     def _result_rows(self) -> list[ResultRow]:
         rows = self._rows
@@ -110,11 +132,11 @@ class StepPending:
             ResultRow(
                 row.slot,
                 row.generation,
-                [words[TOKEN]] if words[EMITTED] else [],
-                words[LENGTH],
-                words[EMITTED] if isinstance(row, VerifyRow) else 0,
-                bool(words[DONE]),
-                words[BAD_LAYER],
+                [words[PACKED_TOKEN]] if words[PACKED_EMITTED] else [],
+                words[PACKED_LENGTH],
+                words[PACKED_FOLD],
+                bool(words[PACKED_DONE]),
+                words[PACKED_BAD_LAYER],
                 logprobs,
             )
             for row, words, logprobs in zip(planned, packed, self._logprobs(packed), strict=True)
@@ -130,9 +152,9 @@ class StepPending:
         stored = rows.logprobs.top_ids.shape[1]
         values = self._staging.logprobs[: len(rows.logprob_rows)].tolist()
         for row, words in zip(rows.logprob_rows, values, strict=True):
-            top, token = rows.logprobs_wanted[row], packed[row][TOKEN]
+            top, token = rows.logprobs_wanted[row], packed[row][PACKED_TOKEN]
             entry = _entry(token, words, top=top, stored=stored)
-            entries[row] = [entry] if packed[row][EMITTED] else []
+            entries[row] = [entry] if packed[row][PACKED_EMITTED] else []
         return entries
 
     def _prompt(self, part: PromptPart) -> PromptLogprobs:

@@ -13,11 +13,15 @@ from torch import Tensor
 
 from draftmark.core.step import StepPlan
 from draftmark.kernels import sample as op
-from draftmark.kernels.sample import Logprobs, RowFlag
+from draftmark.kernels.sample import Logprobs, RowFlag, SampleTables
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.inputs import PlanInputs
-from draftmark.runtime.slots import Slots, StepTensors
-from draftmark.runtime.staging import DONE, EMITTED, END, LENGTH, TOKEN
+from draftmark.runtime.relay import (
+    DONE,
+    LENGTH,
+    PACKED_EMITTED,
+    PACKED_TOKEN,
+)
 
 # Rows of logits that prompt log-probabilities compute at a time.
 PROMPT_SLICE = 64
@@ -25,12 +29,12 @@ _CLEAN = torch.iinfo(torch.int32).max
 
 # Given (logits [M, V], own tokens [M]), the tokens to take instead: `rerun --forced`.
 Override = Callable[[Tensor, Tensor], Tensor]
-Head = Callable[[Tensor], Tensor]
+Head = Callable[[Tensor], Tensor]  # to float32 at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledRows:
-    """`packed` [M, PACKED_COLUMNS] int64 (columns in `staging`). `logprobs` are of the rows where
+    """`packed` [M, PACKED_COLUMNS] int64 (columns in `relay`). `logprobs` are of the rows where
     `logprobs_wanted` [M] is not -1, in order."""
 
     packed: Tensor
@@ -63,10 +67,20 @@ class _RowFacts:
 
 
 class Sampler:
-    """`head` maps hidden states [M, H] to logits [M, V]; `head_layer` names it in faults."""
+    """`head` maps hidden states [M, H] to logits [M, V]; `head_layer` names it in faults. `ends`
+    [S] are the slots' (`SlotTables.ends`)."""
 
-    def __init__(self, slots: Slots, *, head: Head, head_layer: int, backend: str) -> None:
-        self._slots = slots
+    def __init__(
+        self,
+        tables: SampleTables,
+        *,
+        ends: Tensor,
+        head: Head,
+        head_layer: int,
+        backend: str,
+    ) -> None:
+        self.tables = tables
+        self._ends = ends
         self._head = head
         self._head_layer = head_layer
         self._backend = backend
@@ -75,23 +89,24 @@ class Sampler:
         self,
         plan: StepPlan,
         inputs: PlanInputs,
-        step: StepTensors,
         *,
+        rows: Tensor,
         hidden: Tensor,
         bad_layer: Tensor,
         directory: SlotDirectory,
         override: Override | None = None,
     ) -> SampledRows:
-        """`hidden` [M, H] of the rows that sample; `bad_layer` [M] int64 from the layers."""
+        """Of the rows that sample: `rows` [M, ROW_COLUMNS] before they do, `hidden` [M, H], and
+        `bad_layer` [M] int64 from the layers of all stages."""
         facts = _RowFacts.of(plan, directory)
-        logits = _widen(self._head(hidden))
+        logits = self._head(hidden)
         slots = inputs.sampling_slots
-        position = step.state[:, LENGTH] + 1
+        position = rows[:, LENGTH] + 1
         token = op.sample(
             logits,
             slots=slots,
             position=position,
-            tables=self._slots.tables,
+            tables=self.tables,
             flags=facts.flags,
             backend=self._backend,
         )
@@ -99,8 +114,7 @@ class Sampler:
             token = override(logits, token)
         is_bad_head = (bad_layer < 0) & ~op.is_finite(logits)
         bad = bad_layer.masked_fill(is_bad_head, self._head_layer)
-        packed = self._pack(step.state, position, token, bad, slots=slots, facts=facts)
-        self._slots.finish(slots, packed)
+        packed = self._pack(rows, position, token, bad, inputs=inputs, facts=facts)
         self._count(facts, slots, packed)
         return SampledRows(
             packed=packed,
@@ -110,28 +124,34 @@ class Sampler:
 
     def _pack(
         self,
-        state: Tensor,
+        rows: Tensor,
         position: Tensor,
         token: Tensor,
         bad: Tensor,
         *,
-        slots: Tensor,
+        inputs: PlanInputs,
         facts: _RowFacts,
     ) -> Tensor:
-        """[M, PACKED_COLUMNS]. A row that was done keeps its state and is not looked at for
+        """[M, PACKED_COLUMNS]. A row that was done keeps its length and is not looked at for
         faults; a row with a fault emits nothing and is done."""
-        active = state[:, DONE] == 0
+        slots = inputs.sampling_slots
+        active = rows[:, DONE] == 0
         is_bad = active & (bad >= 0)
         emitted = active & (bad < 0)
-        ended = position + 1 >= state[:, END]
+        ended = position + 1 >= self._ends.index_select(0, slots)
         if facts.has_stop_ids:
             ended |= self._is_stop(token, position, slots=slots, facts=facts)
+        # A prefill row leaves nothing to fold: what it ran is in the state for good.
+        fold = emitted.to(torch.int64)
+        fold[: inputs.num_sampling_prefill] = 0
         columns = (
-            torch.where(active, position, state[:, LENGTH]),
-            torch.where(active, token, state[:, TOKEN]),
+            slots,
+            inputs.sampling_generations,
+            torch.where(active, position, rows[:, LENGTH]),
+            token,
             ~active | ended | is_bad,
-            state[:, END],
             emitted,
+            fold,
             torch.where(is_bad, bad, -1),
         )
         return torch.stack([column.to(torch.int64) for column in columns], dim=1)
@@ -139,7 +159,7 @@ class Sampler:
     def _is_stop(
         self, token: Tensor, position: Tensor, *, slots: Tensor, facts: _RowFacts
     ) -> Tensor:
-        tables = self._slots.tables
+        tables = self.tables
         is_stop = (tables.stop_ids.index_select(0, slots) == token[:, None]).any(1)
         if any(flag & RowFlag.MIN_TOKENS for flag in facts.flags):
             is_stop &= position >= tables.ints[slots, op.MIN_END]
@@ -151,9 +171,9 @@ class Sampler:
         if rows:
             index = torch.tensor(rows, device=slots.device)
             picked = packed.index_select(0, index)
-            where = (slots.index_select(0, index), picked[:, TOKEN])
-            counts = self._slots.tables.counts
-            counts.index_put_(where, picked[:, EMITTED].to(counts.dtype), accumulate=True)
+            where = (slots.index_select(0, index), picked[:, PACKED_TOKEN])
+            counts = self.tables.counts
+            counts.index_put_(where, picked[:, PACKED_EMITTED].to(counts.dtype), accumulate=True)
 
     def _logprobs(self, logits: Tensor, token: Tensor, *, facts: _RowFacts) -> Logprobs | None:
         rows = [row for row, wanted in enumerate(facts.logprobs) if wanted >= 0]
@@ -173,7 +193,7 @@ class Sampler:
         """Of the tokens `chosen` [T] that follow `hidden` [T, H], a slice at a time, so that few
         logits live at once. Blames the head in `bad_layer` [1], if it is the first."""
         for begin in range(0, len(chosen), PROMPT_SLICE):
-            logits = _widen(self._head(hidden[begin : begin + PROMPT_SLICE]))
+            logits = self._head(hidden[begin : begin + PROMPT_SLICE])
             is_bad = (bad_layer < 0) & ~op.is_finite(logits).all()
             bad_layer.masked_fill_(is_bad, self._head_layer)
             yield op.logprobs(
@@ -182,11 +202,6 @@ class Sampler:
                 top=min(top, logits.shape[1]),
                 backend=self._backend,
             )
-
-
-def _widen(logits: Tensor) -> Tensor:
-    """To float32 at least: exact, and what follows is many times faster on a CPU."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def first_bad_of_rows(bad_layer: Tensor, rows: Tensor, *, num_rows: int) -> Tensor:

@@ -1,113 +1,77 @@
 """The device state of every slot, and what a step makes of it.
 
+`SlotTables` is what every stage keeps: where a slot's pages are, and where it must end. `SlotState`
+is stage 0's alone: lengths, pending tokens and who is done; later stages hear of it in the forward
+message and keep none of it.
+
 Slot 0 is the dump slot: done for ever, its page table all dump page. A slot is done from its
-admission until its last prefill chunk samples, so that a row out of turn is inert. An inactive
-(done) row sits at position 0, stores to the dump page and emits nothing.
+admission until the return of its last prefill chunk, so that a row out of turn is inert. An
+inactive (done) row sits at position 0, stores to the dump page and emits nothing.
 
 Legend: S slots, P pages of a table, N tokens of a step, M rows that sample, B verify rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from draftmark.cache.spec import PAGE_TOKENS, pages_of
-from draftmark.core.request import MAX_LOGIT_BIAS, MAX_STOP_IDS
 from draftmark.core.step import StepPlan
-from draftmark.kernels.sample import IN_PROMPT, NUM_FLOATS, NUM_INTS, SampleTables
 from draftmark.layers.batch import Batch, PrefillSpan
-from draftmark.runtime.inputs import AdmitInputs, CountInputs, PlanInputs, PrefillInputs
-from draftmark.runtime.staging import DONE, END, LENGTH, TOKEN
+from draftmark.runtime.inputs import AdmitInputs, PlanInputs
+from draftmark.runtime.relay import (
+    DONE,
+    LENGTH,
+    PACKED_DONE,
+    PACKED_GENERATION,
+    PACKED_LENGTH,
+    PACKED_SLOT,
+    PACKED_TOKEN,
+    ROW_COLUMNS,
+)
 
-STATE_COLUMNS = 4
+# Of a slot's state; the first columns are those of a row (`relay.ROW_COLUMNS`).
+_TOKEN, _GENERATION = ROW_COLUMNS, ROW_COLUMNS + 1
+STATE_COLUMNS = ROW_COLUMNS + 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTensors:
-    """Inputs of the forward, and the state of the rows that sample, before they do."""
+class SlotTables:
+    """Page tables [S, P] and ends [S] of every slot."""
 
-    ids: Tensor  # [N] int64
-    batch: Batch
-    state: Tensor  # [M, STATE_COLUMNS] int64
-
-
-class Slots:
-    def __init__(
-        self, *, num_slots: int, max_context: int, vocab_size: int, device: torch.device
-    ) -> None:
-        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-            return torch.zeros((num_slots, *shape), dtype=dtype, device=device)
-
+    def __init__(self, *, num_slots: int, max_context: int, device: torch.device) -> None:
         self.max_pages = pages_of(max_context)
-        self.state = zeros(STATE_COLUMNS, dtype=torch.int64)
-        self.pages = zeros(self.max_pages, dtype=torch.int32)
-        self.tables = SampleTables(
-            floats=zeros(NUM_FLOATS, dtype=torch.float64),
-            ints=zeros(NUM_INTS, dtype=torch.int64),
-            stop_ids=zeros(MAX_STOP_IDS, dtype=torch.int64),
-            bias_ids=zeros(MAX_LOGIT_BIAS, dtype=torch.int64),
-            bias_values=zeros(MAX_LOGIT_BIAS, dtype=torch.float64),
-            counts=zeros(vocab_size, dtype=torch.int32),
-        )
-        self.reset()
+        self.pages = torch.zeros((num_slots, self.max_pages), dtype=torch.int32, device=device)
+        self.ends = torch.zeros(num_slots, dtype=torch.int64, device=device)
 
     @torch.inference_mode()
     def reset(self) -> None:
-        """No slot is in use. Parameters and counts stay: an admission writes those it needs."""
-        self.state.zero_()
-        self.state[:, DONE] = 1
+        """No slot is in use."""
         self.pages.zero_()
+        self.ends.zero_()
 
     def apply(self, inputs: PlanInputs) -> None:
         """Admissions, then page-table deltas."""
         if inputs.admits is not None:
-            self._admit(inputs.admits)
+            self.pages.index_fill_(0, inputs.admits.slots, 0)
+            self.ends.index_copy_(0, inputs.admits.slots, inputs.admits.ends)
         if inputs.pages is not None:
             where = (inputs.pages.slots, inputs.pages.columns)
             self.pages.index_put_(where, inputs.pages.pages.to(torch.int32))
 
-    def _admit(self, admits: AdmitInputs) -> None:
-        slots, tables = admits.slots, self.tables
-        state = torch.zeros((len(slots), STATE_COLUMNS), dtype=torch.int64, device=slots.device)
-        state[:, DONE] = 1
-        state[:, END] = admits.ends
-        self.state.index_copy_(0, slots, state)
-        self.pages.index_fill_(0, slots, 0)
-        tables.floats.index_copy_(0, slots, admits.floats)
-        tables.ints.index_copy_(0, slots, admits.ints)
-        tables.stop_ids.index_copy_(0, slots, admits.stop_ids)
-        if admits.bias is not None:
-            tables.bias_ids.index_copy_(0, admits.bias.slots, admits.bias.ids)
-            tables.bias_values.index_copy_(0, admits.bias.slots, admits.bias.values)
-        for counts in admits.counts:
-            self._count(counts)
-
-    def _count(self, inputs: CountInputs) -> None:
-        """Rebuild the penalty counts of a slot from its ids."""
-        row = self.tables.counts[inputs.slot]
-        row.zero_().index_fill_(0, inputs.prompt_ids, IN_PROMPT)
-        row.index_add_(0, inputs.output_ids, torch.ones_like(inputs.output_ids).to(row.dtype))
-
-    def begin(self, plan: StepPlan, inputs: PlanInputs) -> StepTensors:
-        """What the forward runs on. The last token of a prefill row that samples becomes the
-        slot's pending token, so that from here on such a row is like a verify row."""
+    def batch(self, plan: StepPlan, inputs: PlanInputs, rows: Tensor) -> Batch:
+        """What the layers need to know; `rows` [M, ROW_COLUMNS] of the rows that sample."""
+        verify = rows[inputs.num_sampling_prefill :]
+        active = verify[:, DONE] == 0
+        slots = inputs.verify_slots
+        positions = lengths = verify[:, LENGTH] * active
         prefill = inputs.prefill
-        if prefill is not None and inputs.num_sampling_prefill:
-            self._make_pending(inputs, prefill)
-        state = self.state.index_select(0, inputs.sampling_slots)
-        verify = state[inputs.num_sampling_prefill :]
-        ids, positions, slots, active = _verify_tokens(verify, inputs.verify_slots)
-        lengths = positions
         if prefill is not None:
-            ids = torch.cat((prefill.ids, ids))
             positions = torch.cat((prefill.positions, positions))
-            slots = torch.cat((prefill.slots, slots))
-            below_end = prefill.positions < self.state[prefill.slots, END]
+            below_end = prefill.positions < self.ends.index_select(0, prefill.slots)
             active = torch.cat((below_end, active))
-        batch = Batch(
+            slots = torch.cat((prefill.slots, slots))
+        return Batch(
             positions=positions,
             store=self._store(slots, positions, active),
             prefill=self._spans(plan),
@@ -118,15 +82,6 @@ class Slots:
             ),
             verify_lengths=lengths,
         )
-        return StepTensors(ids=ids, batch=batch, state=state)
-
-    def _make_pending(self, inputs: PlanInputs, prefill: PrefillInputs) -> None:
-        slots = inputs.sampling_slots[: inputs.num_sampling_prefill]
-        state = self.state.index_select(0, slots)
-        state[:, LENGTH] = prefill.sampling_lengths
-        state[:, TOKEN] = prefill.ids.index_select(0, prefill.last_tokens)
-        state[:, DONE] = 0
-        self.state.index_copy_(0, slots, state)
 
     def _store(self, slots: Tensor, positions: Tensor, active: Tensor) -> Tensor:
         """Flat pool index of each token [N]; inside page 0 for those that must not be stored."""
@@ -144,18 +99,51 @@ class Slots:
             offset += count
         return tuple(spans)
 
-    def finish(self, slots: Tensor, packed: Tensor) -> None:
-        """Store the state of rows that sampled: the first columns of `packed` [M, ...]."""
-        self.state.index_copy_(0, slots, packed[:, :STATE_COLUMNS])
+
+class SlotState:
+    """Lengths, pending tokens and ends of the slots: stage 0's own. `faults` [1] counts return rows
+    that came for a generation that is not there any more."""
+
+    def __init__(self, *, num_slots: int, device: torch.device) -> None:
+        self.state = torch.zeros((num_slots, STATE_COLUMNS), dtype=torch.int64, device=device)
+        self.faults = torch.zeros(1, dtype=torch.int64, device=device)
+        self.reset()
+
+    @torch.inference_mode()
+    def reset(self) -> None:
+        """No slot is in use."""
+        self.state.zero_()
+        self.state[:, DONE] = 1
+        self.faults.zero_()
+
+    def admit(self, admits: AdmitInputs) -> None:
+        slots = admits.slots
+        state = torch.zeros((len(slots), STATE_COLUMNS), dtype=torch.int64, device=slots.device)
+        state[:, DONE] = 1
+        state[:, _GENERATION] = admits.generations
+        self.state.index_copy_(0, slots, state)
+
+    def apply_return(self, packed: Tensor) -> None:
+        """`packed` [M, PACKED_COLUMNS] is how the rows of an earlier step came out."""
+        slots = packed[:, PACKED_SLOT]
+        generations = packed[:, PACKED_GENERATION]
+        state = self.state.index_select(0, slots)
+        self.faults += (state[:, _GENERATION] != generations).sum()
+        columns = (packed[:, PACKED_LENGTH], packed[:, PACKED_DONE], packed[:, PACKED_TOKEN])
+        self.state.index_copy_(0, slots, torch.stack((*columns, generations), dim=1))
+
+    def rows(self, inputs: PlanInputs) -> tuple[Tensor, Tensor]:
+        """(ids [N], rows [M, ROW_COLUMNS]) of a step. The last token of a prefill row that samples
+        is like a verify row's pending token: what is before it is written."""
+        verify = self.state.index_select(0, inputs.verify_slots)
+        ids, rows = verify[:, _TOKEN], verify[:, :ROW_COLUMNS]
+        if inputs.prefill is not None:
+            ids = torch.cat((inputs.prefill.ids, ids))
+            lengths = inputs.prefill.sampling_lengths
+            rows = torch.cat((torch.stack((lengths, torch.zeros_like(lengths)), dim=1), rows))
+        return ids, rows
 
 
-def _verify_tokens(state: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(ids, positions, slots, active) of verify rows [B]; an inactive one sits at position 0."""
-    active = state[:, DONE] == 0
-    return state[:, TOKEN], state[:, LENGTH] * active, slots, active
-
-
-def slot_bytes(*, max_context: int, vocab_size: int) -> int:
-    """Device bytes one slot costs beside its pages."""
-    words = STATE_COLUMNS + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS + 2 * MAX_LOGIT_BIAS
-    return 8 * words + 4 * (pages_of(max_context) + vocab_size)
+def slot_bytes(*, max_context: int) -> int:
+    """Device bytes one slot costs on every stage beside its cache, those of stage 0 included."""
+    return 8 * (STATE_COLUMNS + 1) + 4 * pages_of(max_context)

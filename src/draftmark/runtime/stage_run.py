@@ -1,49 +1,101 @@
 """One step on one stage, eagerly: plan in, everything enqueued, nothing read back.
 
-Prefill and verify rows run in one forward. Only rows that sample get logits, and prompt tokens
-whose log-probabilities are wanted.
+    head        the returns of all steps up to this one - M are applied (stage 0)
+    rows        ids and rows from the slots (stage 0), or from the forward lane
+    layers      prefill and verify rows in one forward
+    tail        hidden states to the next stage; on the last one: sample, return, result
+
+A stage alone is first and last at once; its return lane is then a ring in this process, and
+everything else is the same. Only rows that sample get logits, and prompt tokens whose
+log-probabilities are wanted.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from draftmark.core.step import StepPlan
+from draftmark.core.trace import NO_LANE, Operation
+from draftmark.layers.batch import Batch
 from draftmark.models.stage import Stage
+from draftmark.parallel.lanes import Inlet, Label, Outlet, Shape
+from draftmark.runtime import sample_state
 from draftmark.runtime.directory import SlotDirectory
-from draftmark.runtime.inputs import PrefillInputs, stage_plan
-from draftmark.runtime.memory import RING_DEPTH, RunLimits, allocate_pools
+from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
+from draftmark.runtime.relay import PACKED_COLUMNS, RowWords, StepSize, label_of
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
-from draftmark.runtime.slots import Slots
+from draftmark.runtime.slots import SlotState, SlotTables
 from draftmark.runtime.staging import StagingRing
 
 Pools = Sequence[Tensor]
+# (step, cohort, operation, lane number): what the stage is at.
+Note = Callable[[int, int, Operation, int], None]
+
+
+class Ends(NamedTuple):
+    """The ends of the lanes of one stage. `None` where the stage is the first or the last."""
+
+    forward_in: Inlet | None = None
+    forward_out: Outlet | None = None
+    return_in: Inlet | None = None
+    return_out: Outlet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The return of a step, which stage 0 has yet to apply."""
+
+    label: Label
+    shape: Shape
+
+
+class _Input(NamedTuple):
+    """What the layers run on: ids [N] or hidden states [N, H], and the rows they belong to."""
+
+    layers: Tensor
+    words: RowWords
 
 
 class StageRun:
-    """Owns the state of the slots; the pools are written by the forward only."""
+    """Owns the tables of the slots; the pools are written by the forward only."""
 
     def __init__(
         self,
         stage: Stage,
         *,
         pools: Pools,
-        slots: Slots,
-        sampler: Sampler,
+        tables: SlotTables,
+        state: SlotState | None,
+        sampler: Sampler | None,
         directory: SlotDirectory,
         ring: StagingRing,
+        ends: Ends,
+        cohorts: int,
+        note: Note,
+        tells: bool,
     ) -> None:
-        self.slots = slots
+        """`state` is there on the first stage, `sampler` on the last, whose first tensor rank tells
+        the host what a step gave (`tells`)."""
+        self.tables = tables
+        self.state = state
+        self.busy_us = 0
         self._stage = stage
         self._pools = pools
         self._sampler = sampler
         self._directory = directory
         self._ring = ring
+        self._ends = ends
+        self._cohorts = cohorts
+        self._note = note
+        self._tells = tells
+        self._due: deque[_Due] = deque()
 
     @property
     def pool_bytes(self) -> int:
@@ -52,39 +104,27 @@ class StageRun:
     @torch.inference_mode()
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
         """Enqueue `plan`. Raises `AssertionError` for a plan that contradicts those before it."""
-        began_ns = time.perf_counter_ns()
         self._directory.accept(plan)
+        size, label = StepSize.of(plan), label_of(plan)
         staging = self._ring.take()
-        pending = StepPending(plan, staging, began_ns=began_ns)
-        inputs = stage_plan(plan, staging, self._directory)
-        self.slots.apply(inputs)
-        step = self.slots.begin(plan, inputs)
-        out = self._stage.forward(step.ids, step.batch, self._pools)
-        bad_layer = out.bad_layer.to(torch.int64)
-        hidden = out.hidden
-        if inputs.prefill is not None:
-            bad_rows = first_bad_of_rows(
-                bad_layer[: step.batch.verify_offset],
-                inputs.prefill.rows,
-                num_rows=len(plan.prefill),
-            )
-            self._prompt_logprobs(plan, inputs.prefill, hidden, bad_rows, pending)
-            pending.collect_bad_prefill(bad_rows)
-            verify = step.batch.verify_offset
-            bad_layer = torch.cat((bad_rows[inputs.prefill.sampling_rows], bad_layer[verify:]))
-            hidden = torch.cat((hidden[inputs.prefill.last_tokens], hidden[verify:]))
-        if len(inputs.sampling_slots):
-            rows = self._sampler.run(
-                plan,
-                inputs,
-                step,
-                hidden=hidden,
-                bad_layer=bad_layer,
-                directory=self._directory,
-                override=override,
-            )
-            pending.collect_rows(rows)
+        pending = StepPending(plan, staging)
+        inputs = stage_plan(plan, staging, self._directory, label=label)
+        self._apply(plan, inputs, _Due(label, size.backward))
+        given = self._receive(plan, inputs, size=size, label=label)
+        pending.computing()
+        self._say(plan, Operation.COMPUTE)
+        batch = self.tables.batch(plan, inputs, given.words.rows)
+        out = self._stage.forward(given.layers, batch, self._pools)
+        bad = _first_bad(given.words.bad_layer, out.bad_layer, batch, inputs.prefill)
+        words = RowWords(given.words.faults, given.words.rows, bad)
+        if self._sampler is not None:
+            self._finish(plan, inputs, words, out.hidden, size, pending, override)
+        else:
+            self._pass_on(plan, inputs, words, out.hidden, size)
+        if self._ends.forward_in is not None:
+            self._ends.forward_in.release()
         pending.enqueued()
+        self._say(plan, Operation.IDLE)
         return pending
 
     @torch.inference_mode()
@@ -93,10 +133,105 @@ class StageRun:
         for pool in self._pools:
             pool[:count].zero_()
 
+    @torch.inference_mode()
     def reset(self) -> None:
-        """Forget every slot and step. Nothing may be in flight; pages keep what they hold."""
-        self.slots.reset()
+        """Forget every slot and step. No step may be in flight; pages keep what they hold."""
+        while self._due:
+            self._apply_return(self._due.popleft())
+        self.tables.reset()
+        if self.state is not None:
+            self.state.reset()
         self._directory.reset()
+
+    def _apply(self, plan: StepPlan, inputs: PlanInputs, due: _Due) -> None:
+        """The head of a step: returns that are due, then admissions and pages."""
+        state = self.state
+        if state is not None:
+            while self._due and self._due[0].label.step <= plan.step - self._cohorts:
+                self._apply_return(self._due.popleft())
+            if inputs.admits is not None:
+                state.admit(inputs.admits)
+            if len(inputs.sampling_slots):
+                self._due.append(due)
+        self.tables.apply(inputs)
+        if self._sampler is not None and inputs.admits is not None:
+            sample_state.admit(self._sampler.tables, inputs.admits)
+
+    def _apply_return(self, due: _Due) -> None:
+        lane = self._ends.return_in
+        assert lane is not None and self.state is not None
+        step, cohort, _ = due.label
+        self._note(step, cohort, Operation.RETURN, lane.format.number)
+        parcel = lane.receive(due.shape, due.label)
+        self.state.apply_return(parcel.words.view(-1, PACKED_COLUMNS))
+        lane.release()
+
+    def _receive(
+        self, plan: StepPlan, inputs: PlanInputs, *, size: StepSize, label: Label
+    ) -> _Input:
+        if self.state is not None:
+            ids, rows = self.state.rows(inputs)
+            clean = torch.full((size.num_rows,), -1, dtype=torch.int64, device=rows.device)
+            return _Input(ids, RowWords(self.state.faults, rows, clean))
+        lane = self._ends.forward_in
+        assert lane is not None
+        self._say(plan, Operation.RECEIVE)
+        parcel = lane.receive(size.forward, label)
+        return _Input(parcel.hidden, size.split(parcel.words))
+
+    def _pass_on(
+        self, plan: StepPlan, inputs: PlanInputs, words: RowWords, hidden: Tensor, size: StepSize
+    ) -> None:
+        lane = self._ends.forward_out
+        assert lane is not None
+        self._say(plan, Operation.SEND)
+        parcel = lane.open(size.forward)
+        parcel.label.copy_(inputs.label)
+        parcel.hidden.copy_(hidden)
+        for section, value in zip(size.split(parcel.words), words, strict=True):
+            section.copy_(value)
+        lane.send()
+
+    def _finish(
+        self,
+        plan: StepPlan,
+        inputs: PlanInputs,
+        words: RowWords,
+        hidden: Tensor,
+        size: StepSize,
+        pending: StepPending,
+        override: Override | None,
+    ) -> None:
+        """Sample, send the rows back, and collect what the host is to know."""
+        sampler, lane = self._sampler, self._ends.return_out
+        assert sampler is not None and lane is not None
+        bad_layer = words.bad_layer
+        prefill, num_prefill = inputs.prefill, len(plan.prefill)
+        if prefill is not None:
+            bad_rows, bad_verify = bad_layer[:num_prefill].clone(), bad_layer[num_prefill:]
+            self._prompt_logprobs(plan, prefill, hidden, bad_rows, pending)
+            pending.collect_bad_prefill(bad_rows)
+            bad_layer = torch.cat((bad_rows[prefill.sampling_rows], bad_verify))
+            verify = hidden[len(prefill.ids) :]
+            hidden = torch.cat((hidden[prefill.last_tokens], verify))
+        if size.num_sampling:
+            sampled = sampler.run(
+                plan,
+                inputs,
+                rows=words.rows,
+                hidden=hidden,
+                bad_layer=bad_layer,
+                directory=self._directory,
+                override=override,
+            )
+            pending.collect_rows(sampled)
+            self._say(plan, Operation.SEND)
+            parcel = lane.open(size.backward)
+            parcel.label.copy_(inputs.label)
+            parcel.words.copy_(sampled.packed.view(-1))
+            lane.send()
+        if self._tells:
+            pending.collect_faults(words.faults)
 
     def _prompt_logprobs(
         self,
@@ -106,6 +241,7 @@ class StageRun:
         bad_rows: Tensor,
         pending: StepPending,
     ) -> None:
+        assert self._sampler is not None
         offset = 0
         for index, row in enumerate(plan.prefill):
             count = len(row.ids) - row.is_last  # what follows the last token is not known yet
@@ -119,39 +255,24 @@ class StageRun:
                 pending.collect_prompt(index, offset=offset, parts=parts)
             offset += len(row.ids)
 
+    def _say(self, plan: StepPlan, operation: Operation) -> None:
+        ends = self._ends
+        lane: Inlet | Outlet | None = None
+        match operation:
+            case Operation.RECEIVE:
+                lane = ends.forward_in
+            case Operation.SEND:
+                lane = ends.forward_out or ends.return_out
+        number = NO_LANE if lane is None else lane.format.number
+        self._note(plan.step, plan.cohort, operation, number)
 
-def make_stage_run(
-    stage: Stage,
-    *,
-    limits: RunLimits,
-    kv_dtype: torch.dtype,
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a frozen value
-    poison: bool = False,
-) -> StageRun:
-    """Allocate pools, slots and staging, and put a stage on top. Raises `BudgetError`.
 
-    With `poison`, pools begin as NaN and staging is overwritten when it is released: for tests.
-    """
-    config = stage.config
-    slots = Slots(
-        num_slots=limits.num_slots,
-        max_context=limits.max_context,
-        vocab_size=config.vocab_size,
-        device=device,
-    )
-    return StageRun(
-        stage,
-        pools=allocate_pools(
-            stage.cache_specs(kv_dtype),
-            num_pages=limits.num_pages,
-            dtype=kv_dtype,
-            device=device,
-            fill=torch.nan if poison else None,
-        ),
-        slots=slots,
-        sampler=Sampler(slots, head=stage.logits, head_layer=config.num_layers, backend="torch"),
-        directory=SlotDirectory(
-            num_slots=limits.num_slots, num_pages=limits.num_pages, max_pages=slots.max_pages
-        ),
-        ring=StagingRing(RING_DEPTH, shape=limits.step_shape, device=device, poison=poison),
-    )
+def _first_bad(before: Tensor, own: Tensor, batch: Batch, prefill: PrefillInputs | None) -> Tensor:
+    """First bad layer of each row of the plan [R + B], prefill rows first: what earlier stages
+    found `before`, or what this one did in `own` [N] tokens."""
+    found = own[batch.verify_offset :].to(torch.int64)
+    if prefill is not None:
+        num_prefill = len(before) - len(found)
+        of_tokens = own[: batch.verify_offset].to(torch.int64)
+        found = torch.cat((first_bad_of_rows(of_tokens, prefill.rows, num_rows=num_prefill), found))
+    return torch.where(before >= 0, before, found)

@@ -9,6 +9,7 @@ use after release cannot pass a test.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,13 +18,12 @@ import torch
 from torch import Tensor
 
 from draftmark.core.request import MAX_LOGPROBS
+from draftmark.parallel.lanes import LABEL_WORDS
+from draftmark.runtime.relay import PACKED_COLUMNS
 
 POISON = -(2**62)
 WORD_BYTES = 8
 
-# Columns of the packed row that a sampling row returns; the first four are the slot's own state.
-LENGTH, TOKEN, DONE, END, EMITTED, BAD_LAYER = range(6)
-PACKED_COLUMNS = 6
 # Of a row of log-probabilities: chosen, rank, ids, values.
 LOGPROB_COLUMNS = 2 + 2 * MAX_LOGPROBS
 
@@ -58,6 +58,39 @@ class StepEvent:
         self._host.clear()
 
 
+class StepClock:
+    """How long a stage computed in a step, what it waited for left out."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+        if device.type == "cuda":
+            self._events = (_timing_event(), _timing_event())
+        self._began_ns = self._ended_ns = 0
+
+    def begin(self) -> None:
+        if self._events is not None:
+            self._events[0].record()
+        else:
+            self._began_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        if self._events is not None:
+            self._events[1].record()
+        else:
+            self._ended_ns = time.perf_counter_ns()
+
+    def busy_us(self) -> int:
+        """Once the step is done."""
+        if self._events is not None:
+            began, ended = self._events
+            return int(began.elapsed_time(ended) * 1000)
+        return (self._ended_ns - self._began_ns) // 1000
+
+
+def _timing_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)
+
+
 class StepStaging:
     """Buffers of one step. Sections of `words` are handed out in order by `ints` and `floats`."""
 
@@ -66,12 +99,14 @@ class StepStaging:
         self._poison = poison
         self._used = 0
         self.event = StepEvent(device)
+        self.clock = StepClock(device)
         self.is_free = True
         pinned = device.type == "cuda"
         self._make_words(words_of(shape))
         self.packed = torch.empty(
             (shape.max_rows, PACKED_COLUMNS), dtype=torch.int64, pin_memory=pinned
         )
+        self.faults = torch.empty(1, dtype=torch.int64, pin_memory=pinned)
         self.bad_prefill = torch.empty(
             shape.max_prefill_tokens, dtype=torch.int64, pin_memory=pinned
         )
@@ -113,6 +148,7 @@ class StepStaging:
         if self._poison:
             self._host.fill_(POISON)
             self.packed.fill_(POISON)
+            self.faults.fill_(POISON)
             self.bad_prefill.fill_(POISON)
             self.logprobs.fill_(torch.nan)
             self.prompt_logprobs.fill_(torch.nan)
@@ -151,7 +187,7 @@ def words_of(shape: StepShape) -> int:
     """Words of a step's inputs but for penalty ids and biases: a row of verify and its share of
     page deltas, six words a prefill token, an admission a row."""
     from_rows = shape.max_rows * (8 + ADMIT_WORDS)
-    return from_rows + 6 * shape.max_prefill_tokens
+    return LABEL_WORDS + from_rows + 6 * shape.max_prefill_tokens
 
 
 # Slot, state, sampling parameters, stop ids; the pages of an admission are counted when it comes.
@@ -162,4 +198,4 @@ def staging_bytes(shape: StepShape) -> int:
     """Host bytes of one entry."""
     results = shape.max_rows * (PACKED_COLUMNS + LOGPROB_COLUMNS)
     prompt = shape.max_prefill_tokens * (1 + LOGPROB_COLUMNS)
-    return WORD_BYTES * (words_of(shape) + results + prompt)
+    return WORD_BYTES * (words_of(shape) + results + 1 + prompt)

@@ -1,5 +1,8 @@
 """The worker process: `python -m draftmark.runtime.worker --address ipc://... --parent-fd N`.
 
+`--trace-fd` names the file in which it notes what it is at, `--stacks-fd` the one to which SIGUSR1
+makes it write the stacks of all its threads.
+
 Three threads, none of which spins. The main thread answers the start conversation, then only
 enqueues steps. The result thread waits for each step's event, reads the result and encodes it. The
 socket belongs to the carrier, because a zmq socket may be used by one thread only; it takes plans
@@ -30,16 +33,22 @@ from draftmark.core.parent import watch_parent
 from draftmark.core.start import (
     AllocatePools,
     DescribeWeights,
+    EndWarmUp,
     FromWorkerStart,
+    Join,
     LoadWeights,
+    MeasureLayers,
+    PrepareWarmUp,
+    ReportBusy,
     Stop,
     ToWorkerStart,
     WorkerInit,
     is_start_message,
 )
 from draftmark.core.step import StepPlan
+from draftmark.core.trace import Operation, TraceFile
+from draftmark.runtime.pipeline import WorkerPending
 from draftmark.runtime.rank import Rank
-from draftmark.runtime.results import StepPending
 
 logger = logging.getLogger("draftmark.runtime.worker")  # here __name__ is __main__
 
@@ -86,7 +95,7 @@ class WorkerProcess:
         self._rank = rank
         self._context: _Context = zmq.Context()
         self._inbox: SimpleQueue[bytes] = SimpleQueue()
-        self._pending: SimpleQueue[StepPending | None] = SimpleQueue()
+        self._pending: SimpleQueue[WorkerPending | None] = SimpleQueue()
         self._encode = msgspec.msgpack.Encoder().encode
         self._failure: Exception | None = None
         self._carrier = Carrier(self._context, address=address, inbox=self._inbox)
@@ -112,6 +121,8 @@ class WorkerProcess:
         self._carrier.join()
         self._out.close()
         self._context.term()
+        if status == 0:
+            self._rank.close()
         return status
 
     def _serve(self) -> None:
@@ -136,13 +147,23 @@ class WorkerProcess:
                 return self._rank.hello(message)
             case DescribeWeights():
                 return self._rank.describe(message.load)
+            case MeasureLayers():
+                return self._rank.measure(message)
+            case Join():
+                return self._rank.join(message)
             case LoadWeights():
                 return self._rank.load(message)
             case AllocatePools():
-                ready = self._rank.allocate(message)
+                return self._rank.allocate(message)
+            case PrepareWarmUp():
+                return self._rank.prepare_warm_up(message)
+            case EndWarmUp():
+                ended = self._rank.end_warm_up()
                 gc.collect()
                 gc.freeze()  # what a start made stays: later collections need not look at it
-                return ready
+                return ended
+            case ReportBusy():
+                return self._rank.report_busy()
         raise AssertionError(f"unexpected {message}")
 
     def _send_results(self) -> None:
@@ -154,7 +175,8 @@ class WorkerProcess:
                 self._failure = error
                 self._inbox.put(_CLOSE)
                 return
-            self._out.send(self._encode(result))
+            if result is not None:
+                self._out.send(self._encode(result))
 
     def _end_results(self) -> None:
         """Let the result thread send what it has, and end."""
@@ -167,16 +189,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="draftmark.runtime.worker")
     parser.add_argument("--address", required=True)
     parser.add_argument("--parent-fd", type=int, required=True)
+    parser.add_argument("--trace-fd", type=int, required=True)
+    parser.add_argument("--stacks-fd", type=int, required=True)
     arguments = parser.parse_args()
     watch_parent(arguments.parent_fd)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=arguments.stacks_fd, all_threads=True)
+    trace = TraceFile(arguments.trace_fd)
+
+    def note(index: int, step: int, cohort: int, operation: Operation, lane: int) -> None:
+        trace.write(index, step=step, cohort=cohort, operation=operation, lane=lane)
+
     # The API process decides when to end: a service manager signals every process of a group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import_s = time.time() - psutil.Process().create_time()
-    sys.exit(WorkerProcess(Rank(import_s=import_s), address=arguments.address).run())
+    rank = Rank(import_s=import_s, note=note)
+    sys.exit(WorkerProcess(rank, address=arguments.address).run())
 
 
 if __name__ == "__main__":

@@ -138,6 +138,9 @@ class Scheduler:
         if not self._steps:
             turn += self._num_cohorts
         for _ in range(self._num_cohorts):
+            # Turns count, not plans: one cohort alone must not be planned ahead for all others.
+            if self._steps and turn - self._steps[0].step >= self._depth:
+                return None
             planned = self._planner.plan(turn)
             if planned is not None:
                 plan, step = planned

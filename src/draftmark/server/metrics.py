@@ -202,12 +202,38 @@ class _EngineCollector(Collector):
                     metric = family(name, figure.doc, labels=["model_name"])
                     metric.add_metric([self._model], figure.read(stats))
                     yield metric
+        yield from self._of_stages(stats)
         state = GaugeMetricFamily(
             "draftmark_engine_state", "1 for the state it is in.", labels=["state"]
         )
         for name in ("loading", "ready", "draining", "failed"):
             state.add_metric([name], float(self._state().state == name))
         yield state
+
+    def _of_stages(self, stats: EngineStats) -> Iterator[Metric]:
+        """The rate of the first is the busy share over any time; the second is the latest."""
+        busy = CounterMetricFamily(
+            "draftmark_stage_busy_seconds",
+            "Time each pipeline stage computed, waits for other stages left out.",
+            labels=["model_name", "stage"],
+        )
+        share = GaugeMetricFamily(
+            "draftmark_stage_busy_share",
+            "Share of the last interval between reports that each pipeline stage computed.",
+            labels=["model_name", "stage"],
+        )
+        rows = GaugeMetricFamily(
+            "draftmark_cohort_rows",
+            "Decoding rows of each cohort.",
+            labels=["model_name", "cohort"],
+        )
+        for stage, busy_us in enumerate(stats.stage_busy_us):
+            busy.add_metric([self._model, str(stage)], busy_us / 1e6)
+        for stage, value in enumerate(stats.stage_busy_share):
+            share.add_metric([self._model, str(stage)], value)
+        for cohort, count in enumerate(stats.cohort_rows):
+            rows.add_metric([self._model, str(cohort)], count)
+        yield from (busy, share, rows)
 
 
 class _RequestCollector(Collector):

@@ -43,18 +43,6 @@ def test_generations_rise_by_one_in_each_slot() -> None:
     assert [slots.take() for _ in range(2)] == [(2, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("num_cohorts", [1, 2, 3])
-def test_a_slot_rests_until_its_last_step_has_returned(num_cohorts: int) -> None:
-    slots = SlotAllocator(2, num_cohorts=num_cohorts)
-    assert slots.can_take(step=0, is_quiet=False)
-    slots.take()
-    assert not slots.can_take(step=99, is_quiet=True)
-    slots.give(1, last_step=10)
-    assert not slots.can_take(step=10 + num_cohorts, is_quiet=False)
-    assert slots.can_take(step=11 + num_cohorts, is_quiet=False)
-    assert slots.can_take(step=11, is_quiet=True)
-
-
 def test_a_slot_is_not_given_back_twice() -> None:
     slots = SlotAllocator(3, num_cohorts=1)
     slots.take()

@@ -26,10 +26,11 @@ MODEL --dtype --kv-dtype --max-context --served-model-name --chat-template --too
 --memory-fraction --kv-pool-tokens --state-slots
 --max-running --max-turn-ms --prefill-tokens --max-queue
 --device --threads --tp --pp --stages --cohorts --lanes
+--stages-per-worker
 --graph-rows --eager
 --draft --draft-tokens --synthetic-acceptance
 --host --port --api-key-file --allowed-hosts --log-prompts --drain-seconds
---on-nan --debug-sync --record-plans --step-timeout-s
+--on-nan --debug-sync --record-plans --step-timeout-s --inject
 """
 DOC = Path(__file__).resolve().parents[3] / "docs" / "flags.md"
 

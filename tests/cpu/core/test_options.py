@@ -15,7 +15,7 @@ DESIGN_NAMES = {
     "reasoning_parser seed",
     "memory": "memory_fraction kv_pool_tokens state_slots",
     "schedule": "max_running max_turn_ms prefill_tokens max_queue",
-    "parallel": "tp pp stages cohorts lanes",
+    "parallel": "tp pp stages cohorts lanes stages_per_worker",
     "graphs": "graph_rows eager",
     "speculation": "draft draft_tokens synthetic_acceptance",
     "server": "host port api_key_file",

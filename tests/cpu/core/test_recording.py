@@ -20,6 +20,7 @@ from draftmark.core.step import (
     TokenLogprobs,
     VerifyRow,
 )
+from draftmark.core.topology import Topology
 
 HEADER = RecordingHeader(
     init=WorkerInit(model_dir="models/tiny", config={"model": {"dtype": None}}),
@@ -30,6 +31,7 @@ HEADER = RecordingHeader(
         max_context=64,
         max_running=4,
         prefill_tokens=32,
+        topology=Topology(stages=(1, 2), cohorts=2, stages_per_worker=2),
     ),
     pools=AllocatePools(num_pages=9, page_tokens=16, num_slots=5, max_context=64),
     about={"commit": "abc"},

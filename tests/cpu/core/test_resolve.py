@@ -16,6 +16,7 @@ from draftmark.core.resolve import (
     Declared,
     Resolved,
     check_built,
+    count_workers,
     load_config,
     resolve,
     resolved_from_record,
@@ -37,12 +38,22 @@ MODEL = ModelFacts(
 CPU = DeviceFacts(
     kind="cpu",
     name="a CPU",
+    domain="here",
+    count=1,
     total_bytes=16 << 30,
     free_bytes=8 << 30,
     threads=2,
     probe_ms={"bfloat16": 8.0, "float32": 2.5, "float16": 1.0},
 )
-GPU = DeviceFacts(kind="cuda", name="a GPU", total_bytes=80 << 30, free_bytes=79 << 30, threads=16)
+GPU = DeviceFacts(
+    kind="cuda",
+    name="a GPU",
+    domain="here 0",
+    count=2,
+    total_bytes=80 << 30,
+    free_bytes=79 << 30,
+    threads=16,
+)
 
 
 def on_cpu(**given: object) -> Resolved:
@@ -119,6 +130,13 @@ def test_autos_follow_what_was_asked_for() -> None:
         ({"eager": ""}, "an empty list"),
         ({"eager": "draft,draft"}, "--eager"),
         ({"stages": "10,20"}, "--stages names 2 stages, --pp is 1"),
+        ({"pp": 4, "stages_per_worker": 3}, "--stages-per-worker 3 does not divide --pp 4"),
+        (
+            {"pp": 4, "stages_per_worker": 2, "lanes": "test"},
+            "--lanes test needs every stage in one worker",
+        ),
+        ({"tp": 0}, "--tp must be a whole number of at least 1"),
+        ({"stages": "3,0", "pp": 2}, "--stages must be a comma separated list"),
         ({"draft_tokens": 2}, "--draft-tokens 2 needs --draft"),
         ({"max_contxt": 4}, "unknown option max_contxt (did you mean max_context?)"),
         ({"max_model_len": 4}, "ours is --max-context"),
@@ -136,16 +154,34 @@ def test_what_model_or_device_cannot_do() -> None:
         on_cpu(max_context=8193)
     with pytest.raises(ConfigError, match="--device cuda: the device found is a CPU"):
         on_cpu(device="cuda")
+    with pytest.raises(ConfigError, match="--pp 31: the model has 30 layers"):
+        on_cpu(pp=31)
+    with pytest.raises(ConfigError, match="--stages 10,10 adds up to 20, the model has 30 layers"):
+        on_cpu(pp=2, stages="10,10")
+    with pytest.raises(ConfigError, match="--lanes nccl is between GPUs"):
+        on_cpu(pp=2, lanes="nccl")
     with pytest.raises(NotBuilt, match="--kv-dtype bfloat16 beside --dtype float32"):
         on_cpu(kv_dtype="bfloat16")
 
 
+def test_workers_and_what_connects_them() -> None:
+    for flags, workers, lanes, cohorts, threads in (
+        ({}, 1, "local", 1, 2),
+        ({"pp": 2}, 2, "gloo", 2, 1),
+        ({"pp": 4, "tp": 2, "stages_per_worker": 2}, 4, "gloo", 4, 1),
+        ({"pp": 3, "lanes": "test", "cohorts": 2}, 1, "test", 2, 2),
+        ({"pp": 2, "tp": 2, "lanes": "local"}, 2, "local", 2, 1),
+    ):
+        resolved = on_cpu(**flags)
+        parallel = resolved.config.parallel
+        assert count_workers(resolved.config) == workers
+        assert (parallel.lanes, parallel.cohorts, resolved.threads) == (lanes, cohorts, threads)
+    on_gpus = resolve(load_config({"pp": 2}), MODEL, GPU)
+    assert on_gpus.config.parallel.lanes == "nccl" and on_gpus.threads == 16
+
+
 UNBUILT: list[dict[str, object]] = [
-    {"tp": 2},
-    {"pp": 2},
-    {"pp": 2, "stages": "22,18"},
-    {"cohorts": 2},
-    {"lanes": "nccl"},
+    {"lanes": "peer"},
     {"graph_rows": "4,8"},
     {"eager": "none"},
     {"eager": "verify,draft"},
@@ -154,7 +190,7 @@ UNBUILT: list[dict[str, object]] = [
     {"synthetic_acceptance": 0.5},
     {"tool_parser": "hermes"},
     {"reasoning_parser": "qwen3"},
-    {"debug_sync": "lane"},
+    {"debug_sync": "graph"},
     {"dtype": "float32", "kv_dtype": "bfloat16"},
 ]
 
@@ -185,7 +221,7 @@ def test_the_incumbent_of_the_seed_parses_and_every_unbuilt_flag_is_named() -> N
     )
     with pytest.raises(NotBuilt) as refused:
         check_built(declared.config)
-    for text in ("--tp 8", "--draft mtp", "--draft-tokens 4", "--graph-rows 4,8,12,16"):
+    for text in ("--draft mtp", "--draft-tokens 4", "--graph-rows 4,8,12,16"):
         assert text in refused.value.message
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import msgspec
 import torch
@@ -20,6 +21,7 @@ from draftmark.cache.spec import PAGE_TOKENS, pages_of
 from draftmark.core.messages import RequestOutput
 from draftmark.core.request import FinishReason, Request, SamplingParams
 from draftmark.core.step import StepPlan, StepResult
+from draftmark.core.topology import LaneName, Topology
 from draftmark.kernels import sample as op
 from draftmark.kernels.backends import REFERENCE, Backends
 from draftmark.kernels.rope import RopeScaling
@@ -27,12 +29,13 @@ from draftmark.kernels.sample.tables import SampleTables
 from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.batch import Batch, PrefillSpan
 from draftmark.layers.decoder import DecoderConfig
-from draftmark.layers.weight import Placement
+from draftmark.layers.weight import Placement, Weight
 from draftmark.models.stage import Stage
+from draftmark.parallel.collectives import Alone, TensorGroup
+from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
-from draftmark.runtime.memory import allocate_pools
-from draftmark.runtime.results import StepPending
-from draftmark.runtime.stage_run import RunLimits, StageRun, make_stage_run
+from draftmark.runtime.memory import RunLimits, allocate_pools
+from draftmark.runtime.pipeline import Placing, WorkerPending, WorkerRun, make_worker_run
 from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.scheduler import Scheduler
 
@@ -54,16 +57,32 @@ def make_stage(
     device: torch.device = CPU,
 ) -> Stage:
     """`llama` (untied head) or `qwen3` (q and k norms, tied head), with random weights."""
+    (stage,) = make_stages((2,), family, seed=seed, dtype=dtype, backends=backends, device=device)
+    return stage
+
+
+def make_stages(
+    layers: Sequence[int],
+    family: str = "llama",
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    backends: Backends = REFERENCE,
+    device: torch.device = CPU,
+    group: TensorGroup | None = None,
+    kv_heads: int = 2,
+) -> list[Stage]:
+    """The same model however it is cut: `layers` of each stage, and the part of a tensor rank."""
     is_qwen = family == "qwen3"
     config = DecoderConfig(
-        num_layers=2,
+        num_layers=sum(layers),
         vocab_size=VOCAB,
         intermediate_size=48,
         norm_eps=1e-6,
         attention=AttentionConfig(
             hidden_size=32,
             num_heads=4,
-            kv_heads=2,
+            kv_heads=kv_heads,
             head_dim=12 if is_qwen else 8,
             qk_norm_eps=1e-6 if is_qwen else None,
         ),
@@ -73,40 +92,81 @@ def make_stage(
         rope_scaling=RopeScaling(),
         max_context=MAX_CONTEXT,
     )
-    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=Mesh())
-    stage = Stage(config, layers=range(2), max_context=MAX_CONTEXT, placement=placement)
-    generator = torch.Generator().manual_seed(seed)
+    group = group or Alone()
+    mesh = Mesh(tp_rank=group.rank, tp_size=group.size)
+    placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh, group=group)
+    stages, first = [], 0
+    for count in layers:
+        stage = Stage(
+            config,
+            layers=range(first, first + count),
+            max_context=MAX_CONTEXT,
+            placement=placement,
+        )
+        first += count
+        _fill(stage, seed=seed)
+        stage.finish()
+        stages.append(stage)
+    return stages
+
+
+def _fill(stage: Stage, *, seed: int) -> None:
+    """Random values that depend on a tensor's name alone."""
     for name, weight in stage.named_parameters():
-        values = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        is_norm = "norm" in name
-        weight.data.copy_(1 + 0.1 * values if is_norm else values * 0.35)
-    stage.finish()
-    return stage
+        assert isinstance(weight, Weight)
+        for block, target in weight.targets():
+            generator = torch.Generator().manual_seed(crc32(f"{name} {block} {seed}".encode()))
+            values = torch.randn(target.shape, generator=generator, dtype=torch.float64)
+            values = 1 + 0.1 * values if "norm" in name else values * 0.35
+            target.view.copy_(values[target.part])
+
+
+def make_topology(
+    stages: Sequence[int], *, tp: int = 1, cohorts: int = 1, lanes: str = "local"
+) -> Topology:
+    """All stages of a tensor rank in one worker."""
+    return Topology(
+        stages=tuple(stages), tp=tp, cohorts=cohorts, lanes=lanes, stages_per_worker=len(stages)
+    )
+
+
+def no_wire(name: LaneName) -> Wire:
+    raise AssertionError(f"{name} has both ends here")
 
 
 def make_run(
-    stage: Stage,
-    *,
+    *stages: Stage,
     num_pages: int = 65,
     num_slots: int = 9,
     prefill_tokens: int = 64,
     poison: bool = True,
     max_context: int = MAX_CONTEXT,
     device: torch.device = CPU,
-) -> StageRun:
+    cohorts: int = 1,
+    lanes: str = "local",
+) -> WorkerRun:
     """With poisoned pools and staging: what is read and was not written is NaN."""
-    return make_stage_run(
-        stage,
+    layers = [len(stage.blocks) for stage in stages]
+    mesh = stages[0].placement.mesh
+    return make_worker_run(
+        stages,
+        placing=Placing(
+            topology=make_topology(layers, tp=mesh.tp_size, cohorts=cohorts, lanes=lanes),
+            worker=mesh.tp_rank,
+            connect=no_wire,
+            note=lambda *said: None,
+            poison=poison,
+        ),
         limits=RunLimits(
             num_pages=num_pages,
             num_slots=num_slots,
             max_context=max_context,
             max_running=num_slots - 1,
             prefill_tokens=prefill_tokens,
+            cohorts=cohorts,
         ),
         kv_dtype=torch.float64,
         device=device,
-        poison=poison,
     )
 
 
@@ -276,28 +336,30 @@ class Loop:
 
     def __init__(
         self,
-        run: StageRun,
+        run: WorkerRun,
         *,
         num_pages: int = 65,
         num_slots: int = 9,
         prefill_tokens: int = 64,
         depth: int = 2,
         max_context: int = MAX_CONTEXT,
+        cohorts: int = 1,
     ) -> None:
         limits = Limits(
             max_context=max_context,
             max_running=num_slots - 1,
             prefill_tokens=prefill_tokens,
             max_in_flight=depth,
+            num_cohorts=cohorts,
             min_shared_tokens=PAGE_TOKENS,
         )
-        manager = CacheManager(num_pages=num_pages, num_slots=num_slots)
+        manager = CacheManager(num_pages=num_pages, num_slots=num_slots, num_cohorts=cohorts)
         self.scheduler = Scheduler(limits, manager)
         self.run = run
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
         self.results: list[StepResult] = []
-        self._pending: deque[StepPending] = deque()
+        self._pending: deque[WorkerPending] = deque()
 
     def add(self, *requests: Request) -> None:
         for request in requests:
@@ -313,7 +375,9 @@ class Loop:
             self.plans.append(plan)
             self._pending.append(self.run.launch(plan))
         if self._pending:
-            result = _decode_result(_encode(self._pending.popleft().result()))
+            given = self._pending.popleft().result()
+            assert given is not None
+            result = _decode_result(_encode(given))
             self.results.append(result)
             self._take(self.scheduler.commit(result))
             self.scheduler.check()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -190,46 +191,37 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def _position_off_by_one(patch: pytest.MonkeyPatch) -> None:
     from draftmark.runtime import slots
 
-    original = slots._verify_tokens
+    original = slots.SlotTables.batch
 
-    def shifted(state: torch.Tensor, rows: torch.Tensor):
-        ids, positions, rows, active = original(state, rows)
-        return ids, positions + (positions > 20).long(), rows, active
+    def batch(self, plan, inputs, rows):
+        return original(self, plan, inputs, rows + (rows > 20).long())
 
-    patch.setattr(slots, "_verify_tokens", shifted)
+    patch.setattr(slots.SlotTables, "batch", batch)
 
 
 def _stale_page_table(patch: pytest.MonkeyPatch) -> None:
     """Pages that are appended while a sequence runs do not arrive."""
-    from draftmark.runtime import stage_run
+    from draftmark.runtime import slots
 
-    original = stage_run.Slots.apply
+    original = slots.SlotTables.apply
 
     def apply(self, inputs) -> None:
         if inputs.admits is None:
-            inputs = _without_pages(inputs)
+            inputs = replace(inputs, pages=None)
         original(self, inputs)
 
-    patch.setattr(stage_run.Slots, "apply", apply)
-
-
-def _without_pages(inputs):
-    from dataclasses import replace
-
-    return replace(inputs, pages=None)
+    patch.setattr(slots.SlotTables, "apply", apply)
 
 
 def _forgotten_counts(patch: pytest.MonkeyPatch) -> None:
     """What a preempted sequence had emitted is not counted when it resumes."""
-    from dataclasses import replace
+    from draftmark.runtime import sample_state
 
-    from draftmark.runtime import slots
-
-    original = slots.Slots._count
+    original = sample_state._count
     patch.setattr(
-        slots.Slots,
+        sample_state,
         "_count",
-        lambda self, counts: original(self, replace(counts, output_ids=counts.output_ids[:0])),
+        lambda tables, counts: original(tables, replace(counts, output_ids=counts.output_ids[:0])),
     )
 
 
@@ -246,16 +238,16 @@ def _noise_of_the_row(patch: pytest.MonkeyPatch) -> None:
 
 def _done_rows_go_on(patch: pytest.MonkeyPatch) -> None:
     """A slot that is done is run and emits as if it were not."""
-    from draftmark.runtime import slots
+    from draftmark.runtime import relay, slots
 
-    original = slots.Slots.finish
+    original = slots.SlotState.apply_return
 
-    def finish(self, rows: torch.Tensor, packed: torch.Tensor) -> None:
+    def apply_return(self, packed: torch.Tensor) -> None:
         packed = packed.clone()
-        packed[:, slots.DONE] = 0
-        original(self, rows, packed)
+        packed[:, relay.PACKED_DONE] = 0
+        original(self, packed)
 
-    patch.setattr(slots.Slots, "finish", finish)
+    patch.setattr(slots.SlotState, "apply_return", apply_return)
 
 
 def _no_end_on_the_device(patch: pytest.MonkeyPatch) -> None:
@@ -268,19 +260,17 @@ def _no_end_on_the_device(patch: pytest.MonkeyPatch) -> None:
 
 
 def _verify_reads_one_page_less(patch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
     from draftmark.runtime import slots
 
-    original = slots.Slots.begin
+    original = slots.SlotTables.batch
 
-    def begin(self, plan, inputs):
-        step = original(self, plan, inputs)
-        pages = step.batch.verify_pages.clone()
+    def batch(self, plan, inputs, rows):
+        given = original(self, plan, inputs, rows)
+        pages = given.verify_pages.clone()
         pages[:, 1:] = pages[:, :-1].clone()
-        return replace(step, batch=replace(step.batch, verify_pages=pages))
+        return replace(given, verify_pages=pages)
 
-    patch.setattr(slots.Slots, "begin", begin)
+    patch.setattr(slots.SlotTables, "batch", batch)
 
 
 @pytest.mark.parametrize(

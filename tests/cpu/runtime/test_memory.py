@@ -13,7 +13,8 @@ from draftmark.kernels.backends import Backends
 from draftmark.runtime import memory
 from draftmark.runtime.device import dtype_of, find_device, name_of
 from draftmark.runtime.memory import allocate_pools, free_bytes, total_bytes, workspace_bytes
-from draftmark.runtime.slots import Slots, slot_bytes
+from draftmark.runtime.sample_state import make_sample_tables, sample_bytes
+from draftmark.runtime.slots import SlotState, SlotTables, slot_bytes
 from draftmark.runtime.staging import StagingRing, StepShape, staging_bytes
 from tests.cpu.runtime.harness import CPU, MAX_CONTEXT, VOCAB, make_stage
 
@@ -46,27 +47,38 @@ def test_an_allocation_that_fails_is_a_budget_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_slot_bytes_are_what_the_tables_take() -> None:
-    slots = Slots(num_slots=7, max_context=MAX_CONTEXT, vocab_size=VOCAB, device=CPU)
-    tables = slots.tables
-    held = [slots.state, slots.pages, tables.floats, tables.ints, tables.stop_ids]
+    state = SlotState(num_slots=7, device=CPU).state
+    slots = SlotTables(num_slots=7, max_context=MAX_CONTEXT, device=CPU)
+    held = [state, slots.pages, slots.ends]
+    assert 7 * slot_bytes(max_context=MAX_CONTEXT) == sum(t.nbytes for t in held)
+    tables = make_sample_tables(num_slots=7, vocab_size=VOCAB, device=CPU)
+    held = [tables.floats, tables.ints, tables.stop_ids]
     held += [tables.bias_ids, tables.bias_values, tables.counts]
-    assert 7 * slot_bytes(max_context=MAX_CONTEXT, vocab_size=VOCAB) == sum(t.nbytes for t in held)
+    assert 7 * sample_bytes(vocab_size=VOCAB) == sum(t.nbytes for t in held)
 
 
 def test_staging_bytes_are_what_an_entry_takes() -> None:
     shape = StepShape(max_rows=5, max_prefill_tokens=40)
     entry = StagingRing(1, shape=shape, device=CPU).take()
-    held = [entry._host, entry.packed, entry.bad_prefill, entry.logprobs, entry.prompt_logprobs]
+    held = [
+        entry._host,
+        entry.packed,
+        entry.faults,
+        entry.bad_prefill,
+        entry.logprobs,
+        entry.prompt_logprobs,
+    ]
     assert staging_bytes(shape) == sum(tensor.nbytes for tensor in held)
 
 
 def test_workspace_grows_with_what_a_step_may_hold() -> None:
     stage = make_stage(backends=Backends())
-    sizes = {"max_context": 64, "max_running": 4, "prefill_tokens": 32}
-    least = workspace_bytes(stage, vocab_size=VOCAB, **sizes)
-    for name in ("max_context", "prefill_tokens"):
-        assert workspace_bytes(stage, vocab_size=VOCAB, **{**sizes, name: 2 * sizes[name]}) > least
-    assert workspace_bytes(stage, vocab_size=VOCAB, **{**sizes, "max_running": 200}) > least
+    sizes = {"max_context": 64, "max_running": 4, "prefill_tokens": 32, "cohorts": 1}
+    sizes["lane_ends"] = 1
+    least = workspace_bytes(stage, **sizes)
+    for name in ("max_context", "prefill_tokens", "cohorts", "lane_ends"):
+        assert workspace_bytes(stage, **{**sizes, name: 2 * sizes[name]}) > least
+    assert workspace_bytes(stage, **{**sizes, "max_running": 200}) > least
 
 
 def test_a_control_group_limits_what_is_free(

@@ -12,8 +12,17 @@ from draftmark.core.config import Config
 from draftmark.core.errors import BudgetError, CheckpointError, ConfigError, ModelError
 from draftmark.core.recording import PlanRecorder, RecordingHeader, open_recording
 from draftmark.core.resolve import to_dict
-from draftmark.core.start import AllocatePools, LoadWeights, WorkerInit
+from draftmark.core.start import (
+    AllocatePools,
+    CostPoint,
+    LoadWeights,
+    MeasureLayers,
+    PrepareWarmUp,
+    WorkerInit,
+)
 from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
+from draftmark.core.topology import Topology
+from draftmark.core.warmup import WarmUpLimits, measure_costs
 from draftmark.runtime.rank import Rank
 from draftmark.runtime.rerun import rerun
 from tests.cpu.runtime.model_dir import MAX_CONTEXT, VOCAB, write_tiny_llama
@@ -25,6 +34,7 @@ LOAD = LoadWeights(
     max_context=MAX_CONTEXT,
     max_running=4,
     prefill_tokens=32,
+    topology=Topology(stages=(2,)),
 )
 POOLS = AllocatePools(num_pages=17, page_tokens=16, num_slots=6, max_context=MAX_CONTEXT)
 SAMPLING = RowSampling(5, 0.9, 0.95, 0, 0.0, 0.3, 0.0, 1.0, -1)
@@ -45,7 +55,7 @@ def start(model_dir: Path) -> Rank:
     rank = Rank()
     rank.hello(make_init(model_dir))
     rank.load(LOAD)
-    rank.allocate(POOLS, warm_up_s=0.0)
+    rank.allocate(POOLS)
     return rank
 
 
@@ -87,29 +97,58 @@ def test_the_start_conversation(model_dir: Path) -> None:
     ready = rank.allocate(POOLS)
     page_bytes = 16 * token_bytes(decode_specs(loaded.cache_specs))
     assert ready.pool_bytes == POOLS.num_pages * page_bytes
-    assert {"pools", "warmup"} <= set(ready.seconds)
-    shapes = [(point.verify_rows, point.prefill_tokens) for point in ready.cost_table]
+    assert set(ready.seconds) == {"pools"}
+
+
+def warm(rank: Rank, *, budget_s: float = 5.0) -> list[CostPoint]:
+    """As the engine does it."""
+    limits = WarmUpLimits(
+        num_pages=POOLS.num_pages,
+        page_tokens=POOLS.page_tokens,
+        max_context=POOLS.max_context,
+        max_running=LOAD.max_running,
+        prefill_tokens=LOAD.prefill_tokens,
+    )
+
+    def run(plan: StepPlan) -> float:
+        before = sum(rank.report_busy().busy_us)
+        rank.execute(plan)
+        return (sum(rank.report_busy().busy_us) - before) / 1e3
+
+    rank.prepare_warm_up(PrepareWarmUp(limits.pages_to_zero))
+    points = measure_costs(run, limits, budget_s=budget_s)
+    rank.end_warm_up()
+    return points
+
+
+def test_the_cost_table(model_dir: Path) -> None:
+    points = warm(start(model_dir))
+    shapes = [(point.verify_rows, point.prefill_tokens) for point in points]
     assert shapes == [(1, 0), (4, 0), (0, 16), (0, 32)]
-    assert all(point.ms > 0 for point in ready.cost_table)
+    assert all(point.ms > 0 for point in points)
 
 
 def test_warm_up_leaves_no_trace(model_dir: Path) -> None:
-    cold = start(model_dir)
-    warm = Rank()
-    warm.hello(make_init(model_dir))
-    warm.load(LOAD)
-    warm.allocate(POOLS)
+    cold, warmed = start(model_dir), start(model_dir)
+    warm(warmed)
     for plan in plans(6):
-        assert warm.execute(plan).rows == cold.execute(plan).rows
+        assert warmed.execute(plan).rows == cold.execute(plan).rows
 
 
 def test_warm_up_keeps_to_its_time_but_measures_each_kind(model_dir: Path) -> None:
+    points = warm(start(model_dir), budget_s=1e-9)
+    assert [(point.verify_rows, point.prefill_tokens) for point in points] == [(1, 0), (0, 16)]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_what_a_layer_costs(model_dir: Path, tp: int) -> None:
+    """One tensor rank's part is measured without the others."""
     rank = Rank()
     rank.hello(make_init(model_dir))
-    rank.load(LOAD)
-    ready = rank.allocate(POOLS, warm_up_s=1e-9)
-    shapes = [(point.verify_rows, point.prefill_tokens) for point in ready.cost_table]
-    assert shapes == [(1, 0), (0, 16)]
+    topology = Topology(stages=(2,), tp=tp)
+    costs = rank.measure(MeasureLayers(msgspec.structs.replace(LOAD, topology=topology))).costs
+    assert [point.verify_rows for point in costs] == [1, 4]
+    assert all(point.embedding_ms > 0 and point.layer_ms + point.head_ms > 0 for point in costs)
 
 
 def test_faults_of_the_user_have_their_class(model_dir: Path, tmp_path: Path) -> None:
@@ -178,6 +217,15 @@ def test_a_recorded_run_runs_again(recorded: Path) -> None:
         report = rerun(recorded, forced=forced)
         assert (report.steps, report.tokens, report.unanswered) == (12, 23, 0)
         assert report.divergence is None and report.gaps == []
+
+
+@pytest.mark.parametrize("lanes", ["local", "test"])
+def test_a_recorded_run_runs_again_in_other_stages(recorded: Path, lanes: str) -> None:
+    for forced in (False, True):
+        report = rerun(recorded, forced=forced, stages=[1, 1], lanes=lanes)
+        assert (report.steps, report.divergence, report.gaps) == (12, None, [])
+    with pytest.raises(ConfigError, match="add up to 3 layers"):
+        rerun(recorded, forced=False, stages=[1, 2])
 
 
 def test_free_rerun_names_the_first_divergence(recorded: Path) -> None:

@@ -24,6 +24,8 @@ from draftmark.kernels import sample as op
 from draftmark.kernels.backends import Backends
 from draftmark.models.stage import Stage
 from draftmark.runtime import sampler
+from draftmark.runtime.pipeline import WorkerRun
+from draftmark.runtime.relay import DONE, LENGTH
 from draftmark.runtime.stage_run import StageRun
 from draftmark.runtime.staging import StagingRing, StepShape
 from tests.cpu.runtime.harness import CPU, VOCAB, forward_whole, make_run, make_stage
@@ -55,15 +57,19 @@ def prefill(slot: int, ids: list[int], *, start: int = 0, lookahead: int = -1, *
 
 
 class Steps:
-    """Plans numbered as they come."""
+    """Plans so far apart that a slot may be used again in the next one."""
 
-    def __init__(self, run: StageRun) -> None:
+    @property
+    def stage(self) -> StageRun:
+        return self.run.runs[0]
+
+    def __init__(self, run: WorkerRun) -> None:
         self.run = run
         self._step = 0
 
     def __call__(self, *, admits=(), deltas=(), rows=(), verify=()) -> StepResult:
         plan = StepPlan(self._step, 0, 0, 0, list(admits), list(deltas), list(rows), list(verify))
-        self._step += 1
+        self._step += 2
         return self.run.launch(plan).result()
 
     def begin(self, *slots: int, ids: tuple[int, ...] = (5, 6, 7), **fields: object) -> StepResult:
@@ -81,13 +87,16 @@ def test_a_done_row_emits_nothing_and_writes_nowhere_but_to_the_dump_page(stage:
     steps = Steps(make_run(stage))
     first = steps.begin(1, end=4).rows[0]
     assert first.done and len(first.emitted) == 1 and first.length == 3
-    before = [pool.clone() for pool in steps.run._pools]
-    state = steps.run.slots.state.clone()
+    steps.begin(2)  # the return of the first step is applied at the head of the next
+    before = [pool.clone() for pool in steps.stage._pools]
+    state = steps.stage.state.state.clone()
     (row,) = steps(verify=[VerifyRow(1, 1)]).rows
     assert row == ResultRow(1, 1, [], 3, 0, True)
-    for old, new in zip(before, steps.run._pools, strict=True):
+    for old, new in zip(before, steps.stage._pools, strict=True):
         torch.testing.assert_close(old[1:], new[1:], rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(state, steps.run.slots.state)
+    steps.begin(3)
+    now = steps.stage.state.state
+    assert torch.equal(state[1, [LENGTH, DONE]], now[1, [LENGTH, DONE]])
 
 
 def test_a_row_beside_a_done_one_is_as_if_alone(stage: Stage) -> None:
@@ -173,14 +182,14 @@ def test_a_bad_head_is_named_by_the_number_of_layers(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(stage)
-    head = run._sampler._head
+    head = run.runs[0]._sampler._head
 
     def broken_head(hidden: torch.Tensor) -> torch.Tensor:
         logits = head(hidden)
         logits[0, 3] = math.nan
         return logits
 
-    monkeypatch.setattr(run._sampler, "_head", broken_head)
+    monkeypatch.setattr(run.runs[0]._sampler, "_head", broken_head)
     bad, good = Steps(run).begin(1, 2).rows
     assert bad.bad_layer == stage.config.num_layers and bad.emitted == [] and bad.done
     assert good.bad_layer == -1 and len(good.emitted) == 1
@@ -267,14 +276,14 @@ def test_a_bad_head_in_prompt_logprobs_fails_the_row(
 ) -> None:
     """Also where no token is sampled from it."""
     run = make_run(stage)
-    head = run._sampler._head
+    head = run.runs[0]._sampler._head
 
     def broken_head(hidden: torch.Tensor) -> torch.Tensor:
         logits = head(hidden)
         logits[-1, 3] = -math.inf
         return logits
 
-    monkeypatch.setattr(run._sampler, "_head", broken_head)
+    monkeypatch.setattr(run.runs[0]._sampler, "_head", broken_head)
     result = Steps(run)(
         admits=[admit(1)],
         deltas=[pages(1)],
@@ -326,7 +335,7 @@ def test_a_slot_under_a_new_generation_shares_nothing_with_the_old(stage: Stage)
         )
     for _ in range(12):
         assert used(verify=[VerifyRow(1, 2)]).rows == fresh(verify=[VerifyRow(1, 2)]).rows
-    assert (used.run.slots.tables.counts[1] & op.IN_PROMPT != 0).nonzero().tolist() == [[9]]
+    assert (used.stage._sampler.tables.counts[1] & op.IN_PROMPT != 0).nonzero().tolist() == [[9]]
 
 
 # -- staging --------------------------------------------------------------------------------------
@@ -377,6 +386,6 @@ def test_many_penalty_ids_grow_the_entry(stage: Stage) -> None:
         rows=[prefill(1, [1, 2])],
     ).rows
     assert row.emitted
-    counts = run.slots.tables.counts[1] & ~op.IN_PROMPT
+    counts = run.runs[0]._sampler.tables.counts[1] & ~op.IN_PROMPT
     counts[row.emitted[0]] -= 1
     assert counts.sum() == 20_000

@@ -24,6 +24,8 @@ from draftmark.core.start import (
     is_start_message,
 )
 from draftmark.core.step import StepPlan, StepResult, VerifyRow
+from draftmark.core.trace import Operation, TraceFile
+from draftmark.engine.worker import StacksFile
 from draftmark.runtime.rank import Rank
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.worker import WorkerProcess
@@ -170,11 +172,15 @@ def test_the_process_itself(
     once with its parent."""
     ours, fd = life
     address, life_line = f"ipc://{tmp_path / 'w'}", ("--parent-fd", str(fd))
+    trace, stacks = TraceFile.create(), StacksFile()
+    files = ("--trace-fd", str(trace.fd), "--stacks-fd", str(stacks.fd))
     process = subprocess.Popen(
-        [sys.executable, "-m", "draftmark.runtime.worker", "--address", address, *life_line],
-        pass_fds=[fd],
-        stderr=subprocess.PIPE,
-        text=True,
+        [
+            *(sys.executable, "-m", "draftmark.runtime.worker", "--address", address),
+            *life_line,
+            *files,
+        ],
+        pass_fds=[fd, trace.fd, stacks.fd],
     )
     try:
         engine.start(model_dir)
@@ -183,9 +189,11 @@ def test_the_process_itself(
         engine.send(plans(1)[0])
         assert engine.receive().step == 0
         ours.shutdown(sockets.SHUT_WR)
-        _, stderr = process.communicate(timeout=30)
+        process.wait(timeout=30)
+        seen, written = trace.read(0), stacks.take()
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 70
-    assert "most recent call first" in stderr and "worker.py" in stderr
+    assert "most recent call first" in written and "worker.py" in written
+    assert (seen.step, seen.operation) == (0, Operation.IDLE)

@@ -92,7 +92,7 @@ def test_a_burst_of_equal_prompts_is_spread_evenly(num_cohorts: int, prefill_tok
 
 
 def test_of_equal_cohorts_the_turns_own_gets_the_row_so_that_it_verifies_soonest() -> None:
-    simulation = big(3, max_in_flight=5)
+    simulation = big(3, max_in_flight=13)
     add(simulation, range(1))
     while simulation.plan() is not None:
         pass

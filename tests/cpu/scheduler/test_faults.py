@@ -100,7 +100,7 @@ class ForgetsGenerations(SlotAllocator):
 class NeverRests(SlotAllocator):
     """A slot is reused as soon as its last result arrived, whether its return is applied or not."""
 
-    def can_take(self, *, step: int, is_quiet: bool = False) -> bool:
+    def can_take(self, *, step: int) -> bool:
         return bool(self._free)
 
 

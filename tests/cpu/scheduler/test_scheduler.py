@@ -87,12 +87,12 @@ def test_ids_travel_only_for_penalties() -> None:
 @pytest.mark.parametrize("num_cohorts", [1, 2, 3])
 @pytest.mark.parametrize("max_in_flight", [1, 2, 3])
 def test_plans_run_ahead_as_far_as_they_may(max_in_flight: int, num_cohorts: int) -> None:
+    """Turns count: what one cohort alone is planned ahead is its share."""
     simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts)
     simulation.add(make_request(1, prompt=prompt_of(4), max_tokens=20))
-    assert [simulation.plan() is not None for _ in range(max_in_flight + 1)] == [
-        True
-    ] * max_in_flight + [False]
-    assert simulation.scheduler.in_flight == max_in_flight
+    ahead = -(-max_in_flight // num_cohorts)
+    assert [simulation.plan() is not None for _ in range(ahead + 1)] == [True] * ahead + [False]
+    assert simulation.scheduler.in_flight == ahead
     simulation.receive()
     assert simulation.plan() is not None
 

@@ -1,20 +1,18 @@
-"""Times a few steps before the first request: the cost table, and every lazy start paid for.
+"""Plans that time a few steps: the cost table, and every lazy start paid for.
 
 The steps are ordinary plans. Page tables share the same few pages, and the context of a decoding
 row is claimed as cached, so nothing has to be prefilled for it. What they leave behind goes with
-`StageRun.reset`, but for finite numbers in pages that nobody owns yet.
+the reset of the slots, but for finite numbers in pages that nobody owns yet.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from draftmark.cache.spec import pages_of
 from draftmark.core.start import CostPoint
 from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
-from draftmark.runtime.memory import RunLimits
-from draftmark.runtime.stage_run import StageRun
 
 VERIFY_ROWS = (1, 4, 16, 64)
 PREFILL_TOKENS = (16, 128, 512)
@@ -23,11 +21,39 @@ REPEATS = 3
 
 _GREEDY = RowSampling(0, 0.0, 1.0, 0, 0.0, 0.0, 0.0, 1.0, -1)
 
+# Runs a step to its end; the milliseconds it took.
+Run = Callable[[StepPlan], float]
 
-def measure_costs(run: StageRun, limits: RunLimits, *, budget_s: float) -> list[CostPoint]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpLimits:
+    """What the plans keep to. `num_pages` includes page 0."""
+
+    num_pages: int
+    page_tokens: int
+    max_context: int
+    max_running: int
+    prefill_tokens: int
+    cohorts: int = 1
+
+    @property
+    def context(self) -> int:
+        """Of a decoding row."""
+        return max(1, min(CONTEXT_TOKENS, self.max_context // 2))
+
+    @property
+    def pages_to_zero(self) -> int:
+        """Pages that must hold finite numbers, because they are claimed as cached."""
+        return 1 + self.pages_of(self.context)
+
+    def pages_of(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
+
+
+def measure_costs(run: Run, limits: WarmUpLimits, *, budget_s: float) -> list[CostPoint]:
     """Measured points, smallest first. Those that would go on for longer than `budget_s` are left
-    out, but never the smallest of each kind."""
-    warm_up = _WarmUp(run, limits)
+    out, but never the smallest of each kind. Pages must be zeroed before, slots reset after."""
+    warm_up = WarmUp(run, limits)
     deadline = time.perf_counter() + budget_s
     points: list[CostPoint] = []
     for sizes, measure in (
@@ -41,19 +67,19 @@ def measure_costs(run: StageRun, limits: RunLimits, *, budget_s: float) -> list[
                 break
             points.append(measure(size, deadline))
             seconds_each = points[-1].ms / 1e3 / size
-    run.reset()
     return points
 
 
-class _WarmUp:
-    def __init__(self, run: StageRun, limits: RunLimits) -> None:
+class WarmUp:
+    """Numbers its plans so far apart that what one returns is known to the next."""
+
+    def __init__(self, run: Run, limits: WarmUpLimits) -> None:
         self._run = run
         self._limits = limits
-        self._context = max(1, min(CONTEXT_TOKENS, limits.max_context // 2))
+        self._context = limits.context
         self._steps = 0
         self._admitted = 0
         self._generation = 1
-        run.zero_pages(1 + pages_of(self._context))
 
     def verify(self, rows: int, deadline: float) -> CostPoint:
         """A decode step of `rows` rows."""
@@ -77,13 +103,13 @@ class _WarmUp:
     def _best(self, step: Callable[[], float], deadline: float) -> float:
         """Milliseconds of the best of a few; the first, which may start things, only if alone."""
         times = [step()]
-        while len(times) <= REPEATS and time.perf_counter() + times[-1] < deadline:
+        while len(times) <= REPEATS and time.perf_counter() + times[-1] / 1e3 < deadline:
             times.append(step())
-        return round(min(times[1:] or times) * 1e3, 3)
+        return round(min(times[1:] or times), 3)
 
     def _prefill(self, slots: range, *, start: int, count: int) -> float:
         limits, generation = self._limits, self._generation
-        pages = [1 + i % (limits.num_pages - 1) for i in range(pages_of(limits.max_context))]
+        pages = [1 + i % (limits.num_pages - 1) for i in range(limits.pages_of(limits.max_context))]
         return self._launch(
             admits=[
                 Admit(slot, generation, 0, start, limits.max_context, 0, (), _GREEDY)
@@ -103,14 +129,13 @@ class _WarmUp:
         prefill: Sequence[PrefillRow] = (),
         verify: Sequence[VerifyRow] = (),
     ) -> float:
-        """Run one step; the seconds it took."""
+        """Run one step; the milliseconds it took."""
+        step, cohorts = self._steps, self._limits.cohorts
         plan = StepPlan(
-            self._steps, 0, 0, 0, list(admits), list(pages), list(prefill), list(verify)
+            step, step % cohorts, 0, 0, list(admits), list(pages), list(prefill), list(verify)
         )
-        self._steps += 1
-        began = time.perf_counter()
-        self._run.launch(plan).result()
-        return time.perf_counter() - began
+        self._steps += cohorts + 1
+        return self._run(plan)
 
 
 def _up_to(sizes: tuple[int, ...], most: int) -> list[int]:

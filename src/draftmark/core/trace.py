@@ -1,0 +1,99 @@
+"""The last thing a rank did, in memory that others can read while it hangs.
+
+One small shared file a worker: the worker writes it at every operation, the engine reads it when a
+step is overdue or a worker is gone. A stopped process cannot answer, but its record can be read.
+The file has no name once both sides hold it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+
+# step, cohort, operation, lane, time in ns of CLOCK_MONOTONIC
+_RECORD = struct.Struct("=qqqqq")
+_RECORDS = 64  # stages a worker can hold
+
+
+class Operation(IntEnum):
+    """What a stage of a worker is at. `RETURN` and `RECEIVE` wait for the other end of a lane."""
+
+    IDLE = 0
+    RETURN = 1
+    RECEIVE = 2
+    COMPUTE = 3
+    SEND = 4
+
+    def __str__(self) -> str:
+        return _WORDS[self]
+
+
+_WORDS = {
+    Operation.IDLE: "finished",
+    Operation.RETURN: "waiting on",
+    Operation.RECEIVE: "waiting on",
+    Operation.COMPUTE: "computing",
+    Operation.SEND: "sending on",
+}
+NO_LANE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTrace:
+    """`lane` is an index into `Topology.lane_names()`, or `NO_LANE`; `since_s` as
+    `time.monotonic`. `step` is -1 before the first one."""
+
+    step: int
+    cohort: int
+    operation: Operation
+    lane: int
+    since_s: float
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.operation in (Operation.RETURN, Operation.RECEIVE)
+
+
+class TraceFile:
+    """Both sides map the same file; `fd` is inherited by the worker."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, _RECORD.size * _RECORDS)
+
+    @classmethod
+    def create(cls) -> TraceFile:
+        """A file without a name."""
+        fd, path = tempfile.mkstemp(prefix="draftmark-trace-")
+        os.unlink(path)
+        os.ftruncate(fd, _RECORD.size * _RECORDS)
+        trace = cls(fd)
+        for index in range(_RECORDS):
+            trace.write(index, step=-1, cohort=0, operation=Operation.IDLE)
+        return trace
+
+    def write(
+        self, index: int, *, step: int, cohort: int, operation: Operation, lane: int = NO_LANE
+    ) -> None:
+        """Stage number `index` of this worker is now at this."""
+        now = time.monotonic_ns()
+        _RECORD.pack_into(self._map, index * _RECORD.size, step, cohort, operation, lane, now)
+
+    def read(self, index: int) -> StageTrace:
+        step, cohort, operation, lane, ns = _RECORD.unpack_from(self._map, index * _RECORD.size)
+        return StageTrace(
+            step=step,
+            cohort=cohort,
+            operation=Operation(operation),
+            lane=lane,
+            since_s=ns / 1e9,
+        )
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self.fd)

@@ -1,0 +1,74 @@
+"""Faults on demand (`--inject`), so that tests can have them in whole processes.
+
+delay=MS            every step and every lane operation of every worker is late, by up to MS
+drop=WORKER:STEP    the worker drops its connections to the others at that step
+exit=WORKER:STEP    the worker is gone at that step, without a word
+hang=WORKER:STEP    the worker sleeps at that step, for ever
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from draftmark.core.errors import ConfigError
+from draftmark.parallel.communicators import Communicators
+from draftmark.parallel.lanes import Wire
+from draftmark.parallel.wires import DelayedWire
+
+_KINDS = ("delay", "drop", "exit", "hang")
+_EXIT_STATUS = 9
+
+
+@dataclass(slots=True, kw_only=True)
+class InjectedFaults:
+    """Those that are meant for this worker; none by default."""
+
+    max_delay_s: float = 0.0
+    at_step: dict[str, int] = field(default_factory=dict)
+    random: random.Random = field(default_factory=random.Random)
+
+    @classmethod
+    def of(cls, wanted: Iterable[str], *, worker: int) -> InjectedFaults:
+        """Raises `ConfigError` for what is none of the above."""
+        faults = cls(random=random.Random(worker))
+        for text in wanted:
+            kind, _, value = text.partition("=")
+            try:
+                if kind == "delay":
+                    faults.max_delay_s = float(value) / 1000
+                elif kind in _KINDS:
+                    who, step = value.split(":")
+                    if int(who) == worker:
+                        faults.at_step[kind] = int(step)
+                else:
+                    raise ValueError(kind)
+            except ValueError as error:
+                raise ConfigError(
+                    f"--inject {text}: expected delay=MS, or {'|'.join(_KINDS[1:])}=WORKER:STEP",
+                    param="inject",
+                ) from error
+        return faults
+
+    def delay(self, wire: Wire) -> Wire:
+        """The wire to use instead of `wire`."""
+        if not self.max_delay_s:
+            return wire
+        return DelayedWire(wire, seed=self.random.random(), max_delay_s=self.max_delay_s)
+
+    def strike(self, step: int, *, communicators: Communicators | None) -> None:
+        """Called at the head of every step."""
+        if self.max_delay_s:
+            time.sleep(self.random.uniform(0.0, self.max_delay_s))
+        for kind in [kind for kind, at in self.at_step.items() if step >= at]:
+            del self.at_step[kind]
+            if kind == "drop" and communicators is not None:
+                communicators.drop()
+            elif kind == "exit":
+                os._exit(_EXIT_STATUS)
+            elif kind == "hang":
+                threading.Event().wait()
