@@ -49,7 +49,7 @@ __all__ = [
 _MEMORY_FRACTION = {"cpu": 0.5, "cuda": 0.9}
 _MEMORY_FRACTION_WITH_POOL = 0.9
 _MAX_RUNNING = {"cpu": 64, "cuda": 256}
-_GPU_LANES = ("nccl", "peer")
+_GPU_LANES, _CPU_LANES = ("nccl", "peer"), ("gloo",)
 _LANES = {"cpu": "gloo", "cuda": "nccl"}
 _PREFILL_TOKENS = {"cpu": 2048, "cuda": 4096}
 # float16 overflows where models trained in bfloat16 do not, and float64 is for tests: neither is
@@ -160,10 +160,12 @@ def _check_stages(resolved: Resolved, model: ModelFacts, device: DeviceFacts) ->
             f"{model.num_layers} layers",
             param="stages",
         )
-    if parallel.lanes in _GPU_LANES and device.kind != "cuda":
-        raise ConfigError(
-            f"--lanes {parallel.lanes} is between GPUs, the device is {device.kind}", param="lanes"
-        )
+    for kind, lanes in (("cuda", _GPU_LANES), ("cpu", _CPU_LANES)):
+        if parallel.lanes in lanes and device.kind != kind:
+            raise ConfigError(
+                f"--lanes {parallel.lanes} is for {kind}, the device is {device.kind}",
+                param="lanes",
+            )
 
 
 _Choice = tuple[object, SourceKind, str]

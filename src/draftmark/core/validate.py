@@ -95,13 +95,12 @@ def check_built(config: Config) -> None:
 
 def _unbuilt_options(config: Config) -> list[tuple[str, object, tuple[object, ...], str]]:
     """(name, value, values that are built, what is built in words)."""
-    model, parallel, speculation = config.model, config.parallel, config.speculation
+    model, speculation = config.model, config.speculation
     kv_built = (None, model.dtype) if model.dtype else (None, model.kv_dtype)
     return [
         ("kv_dtype", model.kv_dtype, kv_built, "only the same as --dtype is"),
         ("tool_parser", model.tool_parser, (None,), "tool calls are not parsed"),
         ("reasoning_parser", model.reasoning_parser, (None,), "reasoning is not parsed"),
-        ("lanes", parallel.lanes, (None, "local", "test", "gloo", "nccl"), "peer is not"),
         ("graph_rows", config.graphs.graph_rows, ((),), "no graphs are"),
         ("eager", config.graphs.eager, (("all",),), "only all is"),
         ("draft", speculation.draft, ("none",), "only none is"),

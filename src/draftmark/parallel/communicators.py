@@ -24,11 +24,13 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from draftmark.core.topology import LaneName, Topology
 from draftmark.parallel.collectives import Alone, ProcessTensorGroup, TensorGroup
+from draftmark.parallel.lanes import Wire
+from draftmark.parallel.peer import PeerWire
 from draftmark.parallel.wires import GlooWire, NcclWire
 
 logger = logging.getLogger(__name__)
 
-NCCL_LANES = "nccl"
+NCCL_LANES, PEER_LANES = "nccl", "peer"
 
 
 class Communicators:
@@ -48,6 +50,7 @@ class Communicators:
         self.group: TensorGroup = Alone()
         self._topology = topology
         self._worker = worker
+        self._store = store
         self._device = device
         self._groups: dict[str, Any] = {}
         for name, workers in topology.communicators():
@@ -67,9 +70,12 @@ class Communicators:
             if is_tensor:
                 self.group = ProcessTensorGroup(group)
 
-    def wire(self, name: LaneName) -> GlooWire | NcclWire:
+    def wire(self, name: LaneName) -> Wire:
         """What carries lane `name`, which ends in this worker."""
-        _, target = self._topology.workers_of(name)
+        source, target = self._topology.workers_of(name)
+        if self._topology.lanes == PEER_LANES:
+            is_source = self._worker == source
+            return PeerWire(str(name), store=self._store, is_source=is_source, device=self._device)
         group = self._groups[str(name)]
         peer = 0 if self._worker == target else 1
         if self._topology.lanes == NCCL_LANES:

@@ -16,6 +16,7 @@ waits is the current stream.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -109,6 +110,9 @@ class Ticket(Protocol):
 class Wire(Protocol):
     """Moves parcels in order between the ends of one lane."""
 
+    def attach(self, buffers: Sequence[Tensor]) -> None:
+        """`buffers` are this end's, in the order in which they are used, over and over."""
+
     def send(self, parcel: Parcel) -> Ticket: ...
 
     def receive(self, parcel: Parcel) -> Ticket: ...
@@ -124,8 +128,8 @@ class _Buffer:
 
     def __init__(self, format: LaneFormat, device: torch.device) -> None:
         self._format = format
-        self._bytes = torch.empty(format.max_bytes, dtype=torch.uint8, device=device)
-        self.header = self._bytes[: WORD_BYTES * HEADER_WORDS].view(torch.int64)
+        self.bytes = torch.empty(format.max_bytes, dtype=torch.uint8, device=device)
+        self.header = self.bytes[: WORD_BYTES * HEADER_WORDS].view(torch.int64)
         self.ticket: Ticket | None = None
 
     def parcel(self, shape: Shape) -> Parcel:
@@ -133,7 +137,7 @@ class _Buffer:
         if shape.words > format.max_words or shape.tokens > format.max_tokens:
             raise LaneFault(f"{format.name}: {shape} is more than the lane was made for")
         stop = WORD_BYTES * (HEADER_WORDS + shape.words)
-        payload = self._bytes[: format.num_bytes(shape)]
+        payload = self.bytes[: format.num_bytes(shape)]
         hidden = payload[stop:].view(format.dtype)
         return Parcel(
             payload=payload,
@@ -232,6 +236,7 @@ class WiredOutlet:
         self._wire = wire
         self._ring = deque(_Buffer(format, device) for _ in range(format.depth))
         self._open: Parcel | None = None
+        wire.attach([buffer.bytes for buffer in self._ring])
 
     def open(self, shape: Shape) -> Parcel:
         buffer = self._ring[0]
@@ -261,6 +266,7 @@ class WiredInlet:
         self._checks = checks
         self._ring = deque(_Buffer(format, device) for _ in range(format.depth))
         self._held: Parcel | None = None
+        wire.attach([buffer.bytes for buffer in self._ring])
 
     def receive(self, shape: Shape, label: Label) -> Parcel:
         buffer = self._ring[0]

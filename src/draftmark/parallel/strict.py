@@ -11,8 +11,10 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from draftmark.parallel.lanes import LaneFault, Parcel
 
@@ -24,14 +26,21 @@ class _Transfer:
     def __init__(self, parcel: Parcel, *, patience_s: float) -> None:
         self.parcel = parcel
         self.fault: str | None = None
+        self.is_broken = False
         self.done = threading.Event()
         self._patience_s = patience_s
 
     def wait(self) -> None:
         if not self.done.wait(self._patience_s):
             raise RuntimeError(f"nothing came within {self._patience_s:g} s")
+        if self.is_broken:
+            raise RuntimeError("the lane was closed")
         if self.fault is not None:
             raise LaneFault(self.fault)
+
+    def give_up(self) -> None:
+        self.is_broken = True
+        self.done.set()
 
 
 class StrictWire:
@@ -50,6 +59,9 @@ class StrictWire:
         self._thread = threading.Thread(target=self._run, name="strict-lane", daemon=True)
         self._thread.start()
 
+    def attach(self, buffers: Sequence[Tensor]) -> None:
+        pass
+
     def send(self, parcel: Parcel) -> _Transfer:
         return self._post(self._sends, parcel)
 
@@ -61,14 +73,19 @@ class StrictWire:
         parcel.poison()
 
     def close(self) -> None:
+        """Whoever waits, or asks later, is told."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+            for transfer in (*self._sends, *self._receives):
+                transfer.give_up()
         self._thread.join()
 
     def _post(self, queue: deque[_Transfer], parcel: Parcel) -> _Transfer:
         transfer = _Transfer(parcel, patience_s=self._patience_s)
         with self._changed:
+            if self._is_closed:
+                transfer.give_up()
             queue.append(transfer)
             self._changed.notify_all()
         return transfer

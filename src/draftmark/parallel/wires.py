@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftmark.parallel.lanes import Parcel, Ticket, Wire
 
@@ -21,6 +23,9 @@ class GlooWire:
     def __init__(self, group: Any, *, peer: int) -> None:
         self._group = group
         self._peer = peer
+
+    def attach(self, buffers: Sequence[Tensor]) -> None:
+        pass
 
     def send(self, parcel: Parcel) -> Ticket:
         return self._group.send([parcel.payload], self._peer, 0)
@@ -43,6 +48,9 @@ class NcclWire:
         self._peer = peer
         self._stream = torch.cuda.Stream(device)
         self._released: dict[int, torch.cuda.Event] = {}
+
+    def attach(self, buffers: Sequence[Tensor]) -> None:
+        pass
 
     def send(self, parcel: Parcel) -> Ticket:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -71,6 +79,9 @@ class DelayedWire:
         self._wire = wire
         self._random = random.Random(seed)
         self._max_delay_s = max_delay_s
+
+    def attach(self, buffers: Sequence[Tensor]) -> None:
+        self._wire.attach(buffers)
 
     def send(self, parcel: Parcel) -> Ticket:
         self._sleep()

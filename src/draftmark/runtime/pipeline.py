@@ -7,7 +7,7 @@ connects two stages here is a ring, or with lanes `test` a strict wire.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -18,6 +18,7 @@ from draftmark.models.stage import Stage
 from draftmark.parallel.lanes import Lane, LaneFormat, Wire, make_lane
 from draftmark.parallel.strict import StrictWire
 from draftmark.runtime import sample_state
+from draftmark.runtime.debug_sync import DebugSync
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.memory import RunLimits, allocate_pools
 from draftmark.runtime.relay import PACKED_COLUMNS, forward_words
@@ -94,6 +95,7 @@ class Placing:
     note: NoteStage
     checks: bool = True
     poison: bool = False
+    sync: DebugSync = field(default_factory=DebugSync)
 
 
 def make_worker_run(
@@ -176,6 +178,7 @@ def _make_stage_run(
         ends=ends,
         cohorts=limits.cohorts,
         tells=stage.placement.mesh.tp_rank == 0,
+        sync=placing.sync,
         note=lambda step, cohort, operation, lane: placing.note(
             index, step, cohort, operation, lane
         ),

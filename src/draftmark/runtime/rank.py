@@ -41,6 +41,7 @@ from draftmark.parallel.collectives import TensorGroup
 from draftmark.parallel.communicators import Communicators, find_store, open_store
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
+from draftmark.runtime.debug_sync import LANE, DebugSync
 from draftmark.runtime.device import (
     PROBED_DTYPES,
     describe_device,
@@ -88,6 +89,7 @@ class Rank:
         self._worker = 0
         self._model_dir = Path()
         self._faults = InjectedFaults()
+        self._sync = DebugSync()
         self._device = torch.device("cpu")
         self._description: Description | None = None
         self._store: TCPStore | None = None
@@ -108,6 +110,7 @@ class Rank:
         self._device = find_device(
             config.parallel.device, index=init.local_index, wanted_count=init.num_local
         )
+        self._sync = DebugSync(config.debug.debug_sync, device=self._device)
         facts = describe_device(
             self._device,
             threads=config.parallel.threads or usable_threads(),
@@ -199,7 +202,8 @@ class Rank:
                 worker=self._worker,
                 connect=self._connect,
                 note=self._note,
-                checks=self._device.type == "cpu",
+                checks=self._device.type == "cpu" or LANE in self._sync.kinds,
+                sync=self._sync,
             ),
             limits=RunLimits(
                 num_pages=pools.num_pages,
@@ -221,6 +225,8 @@ class Rank:
 
     def end_warm_up(self) -> BusyReport:
         """All results of the warm-up have been read: nothing is in flight."""
+        if self._sync.kinds:
+            logger.warning("%s", self._sync.describe())
         self._ready.reset()
         return self.report_busy()
 

@@ -26,6 +26,7 @@ from draftmark.layers.batch import Batch
 from draftmark.models.stage import Stage
 from draftmark.parallel.lanes import Inlet, Label, Outlet, Shape
 from draftmark.runtime import sample_state
+from draftmark.runtime.debug_sync import COPY, LANE, DebugSync
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
 from draftmark.runtime.relay import PACKED_COLUMNS, RowWords, StepSize, label_of
@@ -80,6 +81,7 @@ class StageRun:
         cohorts: int,
         note: Note,
         tells: bool,
+        sync: DebugSync,
     ) -> None:
         """`state` is there on the first stage, `sampler` on the last, whose first tensor rank tells
         the host what a step gave (`tells`)."""
@@ -95,6 +97,7 @@ class StageRun:
         self._cohorts = cohorts
         self._note = note
         self._tells = tells
+        self._sync = sync
         self._due: deque[_Due] = deque()
 
     @property
@@ -108,7 +111,9 @@ class StageRun:
         size, label = StepSize.of(plan), label_of(plan)
         staging = self._ring.take()
         pending = StepPending(plan, staging)
+        self._sync.around(COPY)
         inputs = stage_plan(plan, staging, self._directory, label=label)
+        self._sync.around(COPY)
         self._apply(plan, inputs, _Due(label, size.backward))
         given = self._receive(plan, inputs, size=size, label=label)
         pending.computing()
@@ -123,6 +128,7 @@ class StageRun:
             self._pass_on(plan, inputs, words, out.hidden, size)
         if self._ends.forward_in is not None:
             self._ends.forward_in.release()
+        self._sync.around(COPY)
         pending.enqueued()
         self._say(plan, Operation.IDLE)
         return pending
@@ -163,6 +169,7 @@ class StageRun:
         step, cohort, _ = due.label
         self._note(step, cohort, Operation.RETURN, lane.format.number)
         parcel = lane.receive(due.shape, due.label)
+        self._sync.around(LANE)
         self.state.apply_return(parcel.words.view(-1, PACKED_COLUMNS))
         lane.release()
 
@@ -177,6 +184,7 @@ class StageRun:
         assert lane is not None
         self._say(plan, Operation.RECEIVE)
         parcel = lane.receive(size.forward, label)
+        self._sync.around(LANE)
         return _Input(parcel.hidden, size.split(parcel.words))
 
     def _pass_on(
@@ -190,7 +198,9 @@ class StageRun:
         parcel.hidden.copy_(hidden)
         for section, value in zip(size.split(parcel.words), words, strict=True):
             section.copy_(value)
+        self._sync.around(LANE)
         lane.send()
+        self._sync.around(LANE)
 
     def _finish(
         self,
@@ -229,7 +239,9 @@ class StageRun:
             parcel = lane.open(size.backward)
             parcel.label.copy_(inputs.label)
             parcel.words.copy_(sampled.packed.view(-1))
+            self._sync.around(LANE)
             lane.send()
+            self._sync.around(LANE)
         if self._tells:
             pending.collect_faults(words.faults)
 

@@ -158,7 +158,7 @@ def test_what_model_or_device_cannot_do() -> None:
         on_cpu(pp=31)
     with pytest.raises(ConfigError, match="--stages 10,10 adds up to 20, the model has 30 layers"):
         on_cpu(pp=2, stages="10,10")
-    with pytest.raises(ConfigError, match="--lanes nccl is between GPUs"):
+    with pytest.raises(ConfigError, match="--lanes nccl is for cuda, the device is cpu"):
         on_cpu(pp=2, lanes="nccl")
     with pytest.raises(NotBuilt, match="--kv-dtype bfloat16 beside --dtype float32"):
         on_cpu(kv_dtype="bfloat16")
@@ -181,7 +181,6 @@ def test_workers_and_what_connects_them() -> None:
 
 
 UNBUILT: list[dict[str, object]] = [
-    {"lanes": "peer"},
     {"graph_rows": "4,8"},
     {"eager": "none"},
     {"eager": "verify,draft"},
