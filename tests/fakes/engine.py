@@ -51,7 +51,8 @@ class Live:
 @dataclass
 class FakeEngine:
     """`tokens_a_step`, `prefill_steps` and `capacity` shape the course of events; `fail_after` ends
-    each request with an error after so many tokens; `refuse` ends it at once with status 400.
+    each request with an error after so many tokens; `refuse` ends it at once with status 400;
+    `stacks_text` None is an engine that does not answer.
     """
 
     answer: Callable[[Request], list[int]] = hashed_answer
@@ -63,6 +64,7 @@ class FakeEngine:
     fail_after: int | None = None
     refuse: str = ""
     cached_tokens: int = 0
+    stacks_text: str | None = "fake stacks\n"
 
     def __post_init__(self) -> None:
         self.state = EngineState("ready", "", self._record())
@@ -133,6 +135,11 @@ class FakeEngine:
     async def reset_cache(self) -> int:
         dropped, self.cached_pages = self.cached_pages, 0
         return dropped
+
+    async def stacks(self) -> str:
+        if self.stacks_text is None:
+            raise Unavailable("the engine did not answer within 3 s")
+        return self.stacks_text
 
     # -- what a test does to it
 

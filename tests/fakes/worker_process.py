@@ -3,6 +3,7 @@
     python tests/fakes/worker_process.py --address ipc://... --parent-fd N [faults]
 
 It speaks the protocol of `draftmark.runtime.worker`, so the real engine process runs on top of it.
+Of several, each computes whole steps and the last stage's tells; there are no lanes between them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from draftmark.core.start import (  # noqa: E402
     WorkerReady,
     is_start_message,
 )
-from draftmark.core.step import StepPlan  # noqa: E402
+from draftmark.core.step import StepPlan, StepResult  # noqa: E402
+from draftmark.core.topology import Topology  # noqa: E402
+from draftmark.core.trace import Operation, TraceFile  # noqa: E402
 from draftmark.engine.logs import log_as_child  # noqa: E402
 from tests.fakes.worker import FakeWorker  # noqa: E402
 
@@ -79,16 +82,26 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kill-step", type=int, default=-1, help="die by SIGKILL in this step")
     parser.add_argument("--hang-step", type=int, default=-1, help="never finish this step")
     parser.add_argument("--bad-step", type=int, default=-1, help="a non-finite value in this step")
-    parser.add_argument("--die-in", default="", help="init, load or allocate: exit there")
-    parser.add_argument("--hang-in", default="", help="init, load or allocate: never answer")
+    parser.add_argument("--die-in", default="", help="a phase: exit there")
+    parser.add_argument("--hang-in", default="", help="a phase: never answer")
     parser.add_argument("--refuse-in", default="", help="phase:ErrorClass:message")
+    parser.add_argument("--reorder", type=int, default=-1, help="this worker joins backwards")
+    parser.add_argument("--version", default="1", help="what worker --only, or every one, runs")
+    parser.add_argument("--only", type=int, default=-1, help="the worker that has the faults")
     return parser.parse_args()
+
+
+# Names of phases, for the faults in them.
+PHASES = {WorkerInit: "init", Join: "join", LoadWeights: "load", AllocatePools: "allocate"}
 
 
 class WorkerProcess:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._encode = msgspec.msgpack.Encoder().encode
+        self._trace = TraceFile(arguments.trace_fd)
+        self._topology = Topology()
+        self._number = 0
         self._worker: FakeWorker | None = None
         self._pools: AllocatePools | None = None
         self._is_serving = False
@@ -102,7 +115,9 @@ class WorkerProcess:
             while True:
                 data = socket.recv()
                 if not is_start_message(data):
-                    socket.send(self._run(decode_plan(data)))
+                    result = self._run(decode_plan(data))
+                    if self._number == self._topology.result_worker:
+                        socket.send(result)
                     continue
                 message = decode_start(data)
                 if isinstance(message, Stop):
@@ -114,25 +129,26 @@ class WorkerProcess:
 
     def _answer(self, message: ToWorkerStart) -> object:
         arguments = self._arguments
-        phase = {WorkerInit: "init", LoadWeights: "load", AllocatePools: "allocate"}.get(
-            type(message), "describe"
-        )
-        if arguments.die_in == phase:
+        if isinstance(message, WorkerInit):
+            self._number = message.worker
+        phase = PHASES.get(type(message), "") if self._has_faults else ""
+        if phase and arguments.die_in == phase:
             logger.error("dying in %s", phase)
             os._exit(9)
-        if arguments.hang_in == phase:
+        if phase and arguments.hang_in == phase:
             hang()
         where, _, refusal = arguments.refuse_in.partition(":")
-        if where == phase:
+        if phase and where == phase:
             kind, _, text = refusal.partition(":")
             return WorkerFailed(kind=kind, message=text)
         match message:
             case WorkerInit():
-                return WorkerHello(self._model(), self._device())
+                version = arguments.version if self._has_faults else "1"
+                return WorkerHello(self._model(), self._device(), versions={"draftmark": version})
             case LoadWeights() | DescribeWeights():
                 return self._loaded()
             case Join():
-                return Joined([], 0.01)
+                return self._joined(message.topology)
             case AllocatePools():
                 self._pools = message
                 self._renew()
@@ -140,10 +156,22 @@ class WorkerProcess:
             case EndWarmUp():
                 self._renew()
                 self._is_serving = True
-                return BusyReport([self._busy_us])
+                return self._busy()
             case PrepareWarmUp() | ReportBusy():
-                return BusyReport([self._busy_us])
+                return self._busy()
         raise AssertionError(f"unexpected {message}")
+
+    @property
+    def _has_faults(self) -> bool:
+        return self._arguments.only in (-1, self._number)
+
+    def _joined(self, topology: Topology) -> Joined:
+        self._topology = topology
+        names = [name for name, members in topology.communicators() if self._number in members]
+        return Joined(names[::-1] if self._number == self._arguments.reorder else names, 0.01)
+
+    def _busy(self) -> BusyReport:
+        return BusyReport([self._busy_us for _ in self._topology.stages_of(self._number)])
 
     def _renew(self) -> None:
         assert self._pools is not None
@@ -154,6 +182,7 @@ class WorkerProcess:
             vocab_size=self._arguments.vocab_size,
             strict=self._is_serving,  # the plans of a warm-up share pages
             poison=self._is_serving,
+            num_cohorts=self._topology.cohorts,
         )
 
     def _model(self) -> ModelFacts:
@@ -194,25 +223,39 @@ class WorkerProcess:
         )
 
     def _run(self, plan: StepPlan) -> bytes:
-        arguments = self._arguments
         assert self._worker is not None
+        self._note(plan, Operation.COMPUTE)
         if not self._is_serving:
-            return self._encode(self._worker.execute(plan))
+            result = self._worker.execute(plan)
+        else:
+            began = time.monotonic()
+            result = self._worker.execute(plan)
+            if self._has_faults:
+                result = self._with_faults(plan, result)
+            time.sleep(self._arguments.step_ms / 1000)
+            run_us = int((time.monotonic() - began) * 1e6)
+            self._busy_us += run_us
+            result = msgspec.structs.replace(result, run_us=run_us)
+        self._note(plan, Operation.IDLE)
+        return self._encode(result)
+
+    def _with_faults(self, plan: StepPlan, result: StepResult) -> StepResult:
+        """What the arguments say happens in this step."""
+        arguments = self._arguments
         if plan.step == arguments.crash_step:
             raise RuntimeError("the fake worker was told to crash")
         if plan.step == arguments.kill_step:
             os.kill(os.getpid(), signal.SIGKILL)
         if plan.step == arguments.hang_step:
             hang()
-        began = time.monotonic()
-        result = self._worker.execute(plan)
         if plan.step == arguments.bad_step:
             rows = [msgspec.structs.replace(row, bad_layer=1, emitted=[]) for row in result.rows]
             result = msgspec.structs.replace(result, rows=rows)
-        time.sleep(arguments.step_ms / 1000)
-        run_us = int((time.monotonic() - began) * 1e6)
-        self._busy_us += run_us
-        return self._encode(msgspec.structs.replace(result, run_us=run_us))
+        return result
+
+    def _note(self, plan: StepPlan, operation: Operation) -> None:
+        for index, _ in enumerate(self._topology.stages_of(self._number)):
+            self._trace.write(index, step=plan.step, cohort=plan.cohort, operation=operation)
 
 
 def hang() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from draftmark.cli.arguments import (
     ENGINE_SECTIONS,
@@ -35,30 +34,17 @@ def run(argv: list[str]) -> int:
 
 
 def _with_server(given: argparse.Namespace) -> int:
-    from draftmark.cli.remote import RemoteTalker
+    from draftmark.cli.remote import RemoteTalker, read_key
 
     if "model" in given:
         raise ConfigError("--url names a server, which has its own model: leave MODEL out")
     sampling = sampling_from(given)
     limit = sampling.pop("max_tokens")
-    talker = RemoteTalker(given.url, sampling=sampling, api_key=_read_key(given.api_key_file))
+    talker = RemoteTalker(given.url, sampling=sampling, api_key=read_key(given.api_key_file))
     try:
         return Conversation(talker, system=given.system, max_tokens=limit).run()
     finally:
         talker.close()
-
-
-def _read_key(file: str | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        lines = Path(file).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-key-file {file}: cannot be read ({error})") from error
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not keys:
-        raise ConfigError(f"--api-key-file {file}: holds no key")
-    return keys[0]
 
 
 def _with_model(given: argparse.Namespace) -> int:

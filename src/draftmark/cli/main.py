@@ -21,11 +21,11 @@ COMMANDS = {
     "generate": "complete one prompt",
     "check": "say what would run, without running it",
     "rerun": "run recorded plans again and compare",
+    "stacks": "show what every process of a server is doing",
 }
 # Names that stay; what they do is not there yet.
 PLANNED = {
     "tune": "measure kernels and write their policy",
-    "stacks": "show what every process of a server is doing",
     "bench": "measure a server",
     "verdict": "judge a change by measurements",
 }

@@ -1,9 +1,10 @@
-"""Answers from a running server, by its chat endpoint (any OpenAI-compatible one)."""
+"""How to reach a running server, and answers of any that has OpenAI's chat endpoint."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,25 +21,49 @@ from draftmark.core.errors import (
 _CONNECT_S = 5.0
 
 
+def base_url(url: str) -> str:
+    """Without `/v1` at its end."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def open_client(url: str, *, api_key: str | None) -> httpx.Client:
+    """For requests below `base_url(url)`, which may take for ever. Raises `ConfigError`."""
+    base = base_url(url)
+    if not base.startswith(("http://", "https://")):
+        raise ConfigError(f"--url must begin with http:// or https://; got {url!r}")
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        # trust_env off: no environment variable of ours, and a proxy is of no use to localhost.
+        return httpx.Client(
+            base_url=base,
+            headers=headers,
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),
+            trust_env=False,
+        )
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ConfigError(f"--url {url}: {error}", param="url") from error
+
+
+def read_key(file: str | None) -> str | None:
+    """The first key in `file`. Raises `ConfigError`."""
+    if file is None:
+        return None
+    try:
+        lines = Path(file).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {file}: cannot be read ({error})") from error
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys:
+        raise ConfigError(f"--api-key-file {file}: holds no key")
+    return keys[0]
+
+
 class RemoteTalker:
     """Speaks to `url`, with or without `/v1` at its end. `sampling` holds request fields."""
 
     def __init__(self, url: str, *, sampling: dict[str, Any], api_key: str | None = None) -> None:
-        base = url.rstrip("/").removesuffix("/v1")
-        if not base.startswith(("http://", "https://")):
-            raise ConfigError(f"--url must begin with http:// or https://; got {url!r}")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            # trust_env off: no environment variable of ours, and a proxy is of no use to localhost.
-            self._client = httpx.Client(
-                base_url=base,
-                headers=headers,
-                timeout=httpx.Timeout(None, connect=_CONNECT_S),
-                trust_env=False,
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise ConfigError(f"--url {url}: {error}", param="url") from error
-        self._url = base
+        self._client = open_client(url, api_key=api_key)
+        self._url = base_url(url)
         self._sampling = sampling
         self._model = self._find_model()
 
@@ -62,10 +87,10 @@ class RemoteTalker:
             with self._client.stream("POST", "/v1/chat/completions", json=body) as response:
                 if response.status_code != 200:
                     response.read()
-                    raise _refusal(response)
+                    raise refusal(response)
                 yield from map(_piece, _events(response))
         except httpx.HTTPError as error:
-            raise _lost(self._url, error) from error
+            raise lost(self._url, error) from error
 
     def close(self) -> None:
         self._client.close()
@@ -74,9 +99,9 @@ class RemoteTalker:
         try:
             response = self._client.get("/v1/models", timeout=_CONNECT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _lost(self._url, error) from error
+            raise lost(self._url, error) from error
         if response.status_code != 200:
-            raise _refusal(response)
+            raise refusal(response)
         try:
             return str(response.json()["data"][0]["id"])
         except (ValueError, LookupError, TypeError) as error:
@@ -108,7 +133,7 @@ def _piece(event: dict[str, Any]) -> Piece:
     )
 
 
-def _refusal(response: httpx.Response) -> DraftmarkError:
+def refusal(response: httpx.Response) -> DraftmarkError:
     """The server's own words where it gave any."""
     try:
         error = response.json()["error"]
@@ -119,5 +144,6 @@ def _refusal(response: httpx.Response) -> DraftmarkError:
     return kind(message, param=param)
 
 
-def _lost(url: str, error: Exception) -> Unavailable:
+def lost(url: str, error: Exception) -> Unavailable:
+    """What to raise when no answer came."""
     return Unavailable(f"no answer from {url}: {error}")

@@ -1,7 +1,8 @@
 """What the API process and the engine process say to one another (contract 8).
 
-To the engine: `Add`, `Abort`, `Finish`, `ResetCache`, `Drain`. From it: `StepOutputs` (one message
-a committed step), `CacheWasReset`, `EngineState`. All are tagged msgspec unions.
+To the engine: `Add`, `Abort`, `Finish`, `ResetCache`, `ReportStacks`, `Drain`. From it:
+`StepOutputs` (one message a committed step), `CacheWasReset`, `StacksReport`, `EngineState`. All
+are tagged msgspec unions.
 """
 
 from __future__ import annotations
@@ -38,11 +39,17 @@ class ResetCache(msgspec.Struct, frozen=True, tag="reset_cache"):
     token: int
 
 
+class ReportStacks(msgspec.Struct, frozen=True, tag="report_stacks"):
+    """What is every process doing? Answered by a `StacksReport`, after a second at most."""
+
+    token: int
+
+
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
     """Take no more requests; exit with status 0 when the last one ended."""
 
 
-ToEngine = Add | Abort | Finish | ResetCache | Drain
+ToEngine = Add | Abort | Finish | ResetCache | ReportStacks | Drain
 
 
 class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -107,6 +114,13 @@ class CacheWasReset(msgspec.Struct, frozen=True, tag="cache_was_reset"):
     pages_dropped: int
 
 
+class StacksReport(msgspec.Struct, frozen=True, tag="stacks"):
+    """For people: what each stage is at, the ends of each lane, the stacks of all processes."""
+
+    token: int
+    text: str
+
+
 class EngineState(msgspec.Struct, frozen=True, tag="state"):
     """`loading` (with a phase), `ready` (with the ready record as JSON), `draining`, `failed`."""
 
@@ -115,4 +129,4 @@ class EngineState(msgspec.Struct, frozen=True, tag="state"):
     ready: dict[str, object] | None = None
 
 
-FromEngine = StepOutputs | CacheWasReset | EngineState
+FromEngine = StepOutputs | CacheWasReset | StacksReport | EngineState

@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass
 from enum import IntEnum
 
-# step, cohort, operation, lane, time in ns of CLOCK_MONOTONIC
-_RECORD = struct.Struct("=qqqqq")
+# step, cohort, operation, lane, time in ns of CLOCK_MONOTONIC; then step, operation and lane of the
+# last operation that was on a lane
+_RECORD = struct.Struct("@8q")
 _RECORDS = 64  # stages a worker can hold
 
 
@@ -41,18 +42,29 @@ _WORDS = {
     Operation.SEND: "sending on",
 }
 NO_LANE = -1
+_NO_USE = (-1, Operation.IDLE, NO_LANE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneUse:
+    """The latest operation of a stage on a lane."""
+
+    step: int
+    operation: Operation
+    lane: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTrace:
     """`lane` is an index into `Topology.lane_names()`, or `NO_LANE`; `since_s` as
-    `time.monotonic`. `step` is -1 before the first one."""
+    `time.monotonic`. `step` is -1 before the first one, `last_use` None before a lane was used."""
 
     step: int
     cohort: int
     operation: Operation
     lane: int
     since_s: float
+    last_use: LaneUse | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -64,6 +76,7 @@ class TraceFile:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self._last_use: dict[int, tuple[int, int, int]] = {}
         self._map = mmap.mmap(fd, _RECORD.size * _RECORDS)
 
     @classmethod
@@ -82,18 +95,31 @@ class TraceFile:
     ) -> None:
         """Stage number `index` of this worker is now at this."""
         now = time.monotonic_ns()
-        _RECORD.pack_into(self._map, index * _RECORD.size, step, cohort, operation, lane, now)
+        if lane != NO_LANE:
+            self._last_use[index] = step, operation, lane
+        last = self._last_use.get(index, _NO_USE)
+        place = index * _RECORD.size
+        _RECORD.pack_into(self._map, place, step, cohort, operation, lane, now, *last)
 
     def read(self, index: int) -> StageTrace:
-        step, cohort, operation, lane, ns = _RECORD.unpack_from(self._map, index * _RECORD.size)
+        step, cohort, operation, lane, ns, *last = _RECORD.unpack_from(
+            self._map, index * _RECORD.size
+        )
         return StageTrace(
             step=step,
             cohort=cohort,
             operation=Operation(operation),
             lane=lane,
             since_s=ns / 1e9,
+            last_use=_use(*last),
         )
 
     def close(self) -> None:
         self._map.close()
         os.close(self.fd)
+
+
+def _use(step: int, operation: int, lane: int) -> LaneUse | None:
+    if lane == NO_LANE:
+        return None
+    return LaneUse(step=step, operation=Operation(operation), lane=lane)

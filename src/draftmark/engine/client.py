@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,8 +27,10 @@ from draftmark.core.messages import (
     EngineState,
     EngineStats,
     Finish,
+    ReportStacks,
     RequestOutput,
     ResetCache,
+    StacksReport,
     StepOutputs,
 )
 from draftmark.core.request import FinishReason, Request
@@ -43,10 +45,13 @@ from draftmark.engine.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 _TICK_S = 0.5
 _FIRST_WORD_S = 60.0  # a cold start of Python from a slow disk
 _FAIL_GRACE_S = 4.0  # for the engine to write stacks and to end its workers
-_SILENT_GRACE_S = 0.5
+_SILENT_GRACE_S = 1.5  # for a loop that hangs, not the process: it writes stacks still
+_STACKS_S = 3.0
 _CLOSE_GRACE_S = 5.0
 
 
@@ -81,6 +86,7 @@ class EngineClient:
         self._error: DraftmarkError | None = None
         self._streams: dict[int, OutputStream] = {}
         self._resets: dict[int, asyncio.Future[int]] = {}
+        self._reports: dict[int, asyncio.Future[str]] = {}
         self._ids = itertools.count(1)
         self.most_in_flight = 0
         self._quiet_s = 0.0
@@ -176,8 +182,24 @@ class EngineClient:
         self._send(ResetCache(token))
         return await self._resets[token]
 
+    async def stacks(self) -> str:
+        """What every stage is at, and the stacks of the engine process and its workers. Raises
+        `Unavailable` when the engine does not answer within seconds."""
+        if self._state.state not in ("ready", "draining") or self._ending is not None:
+            raise Unavailable(f"the engine is {self._state.state}: {self._state.detail}")
+        [token] = self.new_ids(1)
+        self._reports[token] = asyncio.get_running_loop().create_future()
+        self._send(ReportStacks(token))
+        try:
+            return await asyncio.wait_for(self._reports[token], _STACKS_S)
+        except TimeoutError as error:
+            raise Unavailable(f"the engine did not answer within {_STACKS_S:g} s") from error
+        finally:
+            del self._reports[token]
+
     def dump_stacks(self) -> None:
-        """Have the engine process and its workers write their stacks to the log."""
+        """Have the engine process write `stacks` to a file and its own to the log: also where its
+        loop hangs."""
         if self._process is not None:
             self._process.child.ask_for_stacks()
 
@@ -256,7 +278,10 @@ class EngineClient:
             case EngineState():
                 self._take_state(message)
             case CacheWasReset(token, pages_dropped):
-                self._resets.pop(token).set_result(pages_dropped)
+                _settle(self._resets.pop(token), pages_dropped)
+            case StacksReport(token, text):
+                if token in self._reports:  # else it came too late
+                    _settle(self._reports[token], text)
             case WorkerFailed():
                 if message.traceback:
                     logger.error("%s", message.traceback)
@@ -337,7 +362,8 @@ class EngineClient:
                 RequestOutput(stream.id, [], FinishReason.ERROR, error=reason, error_status=status)
             )
         self._streams.clear()
-        for future in self._resets.values():
+        asked: list[asyncio.Future[Any]] = [*self._resets.values(), *self._reports.values()]
+        for future in asked:
             if not future.done():
                 future.set_exception(Unavailable(reason))
         self._resets.clear()
@@ -358,3 +384,9 @@ class EngineClient:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _settle(future: asyncio.Future[Result], result: Result) -> None:
+    """Unless whoever waited has left."""
+    if not future.done():
+        future.set_result(result)

@@ -21,6 +21,7 @@ from draftmark.core.messages import (
     CacheWasReset,
     Drain,
     Finish,
+    ReportStacks,
     RequestOutput,
     ResetCache,
     StepOutputs,
@@ -28,6 +29,7 @@ from draftmark.core.messages import (
 from draftmark.core.recording import PlanRecorder
 from draftmark.core.step import StepResult
 from draftmark.engine.channel import Channel, EngineInit, PeerGone, ToEngineProcess
+from draftmark.engine.stacks import StackReports
 from draftmark.engine.startup import Started
 from draftmark.engine.watchdog import StepWatch
 from draftmark.engine.workers import Workers
@@ -48,6 +50,7 @@ class Engine:
         workers: Workers,
         client: Channel[ToEngineProcess],
         watch: StepWatch,
+        reports: StackReports,
         stop_on_nan: bool = False,
         recorder: PlanRecorder | None = None,
     ) -> None:
@@ -55,6 +58,7 @@ class Engine:
         self._workers = workers
         self._client = client
         self._watch = watch
+        self._reports = reports
         self._stop_on_nan = stop_on_nan
         self._recorder = recorder
         self._is_draining = False
@@ -95,6 +99,8 @@ class Engine:
                     outputs += self._scheduler.finish(request_id, num_tokens, reason)
                 case ResetCache(token):
                     self._client.send(CacheWasReset(token, self._scheduler.reset_cache()))
+                case ReportStacks(token):
+                    self._reports.begin(token)
                 case Drain():
                     self._is_draining = True
                 case EngineInit():
@@ -127,6 +133,8 @@ class Engine:
 
     def _tell(self, outputs: list[RequestOutput]) -> None:
         """One message a turn at most, with stats when they are due; a heartbeat when idle."""
+        for report in self._reports.finished():
+            self._client.send(report)
         now = time.monotonic()
         is_due = now >= self._next_word
         if not outputs and not is_due:
@@ -143,7 +151,7 @@ class Engine:
             )
             self._workers.ask_busy()
             self._stats_at = now
-            self._has_news = False
+            self._has_news = self._reports.is_busy  # then look again soon
         self._client.send(StepOutputs(outputs, stats))
 
     @property
@@ -165,10 +173,16 @@ class Engine:
         ready = [fd for fd, _ in self._poller.poll(max(0, math.ceil((due - now) * 1000)))]
         self._may_have_messages = self._client_fd in ready
         if not self._life_fds.isdisjoint(ready):
-            self._workers.report_death(self._watch.describe(now=time.monotonic()))
+            self._workers.check_alive(self._watch.describe(now=time.monotonic()))
 
 
-def make_engine(started: Started, *, workers: Workers, client: Channel[ToEngineProcess]) -> Engine:
+def make_engine(
+    started: Started,
+    *,
+    workers: Workers,
+    client: Channel[ToEngineProcess],
+    reports: StackReports,
+) -> Engine:
     """The engine of workers that are ready. Raises `ConfigError` for an unwritable recording."""
     resolved, budget = started.resolved, started.budget
     limits = Limits(
@@ -189,6 +203,7 @@ def make_engine(started: Started, *, workers: Workers, client: Channel[ToEngineP
         workers=workers,
         client=client,
         watch=StepWatch(resolved.config.debug.step_timeout_s, workers),
+        reports=reports,
         stop_on_nan=resolved.config.debug.on_nan == "stop",
         recorder=PlanRecorder(Path(path), started.header) if path is not None else None,
     )

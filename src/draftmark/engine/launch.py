@@ -75,7 +75,8 @@ class Addresses:
 class Child:
     """A process of ours, its life line and the last lines it wrote.
 
-    `life` is readable (end of file) once the process is gone. Signals go to this child only, by
+    `life` is readable (end of file) once the process is gone; `wrote_at` is when it wrote its last
+    line, or was started (`time.monotonic`). Signals go to this child only, by
     its own handle, so a reused process id cannot be hit.
     """
 
@@ -83,6 +84,7 @@ class Child:
         self.name = name
         self.life = life
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.wrote_at = time.monotonic()
         self._process = process
         self._wrote = threading.Event()
         self._pump = threading.Thread(target=self._pump_lines, name=f"{name}-log", daemon=True)
@@ -104,7 +106,8 @@ class Child:
             return None
 
     def ask_for_stacks(self) -> None:
-        """Have the child write the stacks of all its threads to its log (nothing if stopped)."""
+        """Have the child write the stacks of all its threads, where it was told to (nothing if
+        stopped)."""
         self._wrote.clear()
         self._process.send_signal(signal.SIGUSR1)
 
@@ -115,6 +118,10 @@ class Child:
             self._wrote.clear()
             if not self._wrote.wait(_PAUSE_S):
                 return
+
+    def begin_kill(self) -> None:
+        """End it now, without waiting until it is gone."""
+        self._process.kill()
 
     def kill(self) -> None:
         """End it now and reap it; its last lines are in `tail` afterwards."""
@@ -144,6 +151,7 @@ class Child:
             for raw in lines:
                 line = raw.decode(errors="replace").rstrip()
                 self.tail.append(line)
+                self.wrote_at = time.monotonic()
                 relay(line, logger=logger)
                 self._wrote.set()
 

@@ -25,7 +25,7 @@ from draftmark.engine.channel import Channel, EngineInit, ToEngineProcess, decod
 from draftmark.engine.engine import Engine, make_engine
 from draftmark.engine.launch import Addresses, end_now
 from draftmark.engine.logs import log_as_child
-from draftmark.engine.stacks import write_stacks
+from draftmark.engine.stacks import StackReports
 from draftmark.engine.startup import start_workers
 from draftmark.engine.workers import Workers
 
@@ -42,15 +42,16 @@ class EngineMain:
         self._addresses = Addresses.beside(address)
         self._worker_pids: list[int] = []
         self._workers: Workers | None = None
-        self._start_id = ""
+        self._reports: StackReports | None = None
         self._is_serving = False
         watch_parent(parent_fd, cleanup=end_now(self._worker_pids, addresses=self._addresses))
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._client: Channel[ToEngineProcess] = Channel.connect(
             self._context, address=address, decode=decode_to_engine
         )
-        signal.signal(signal.SIGUSR1, self._forward_stacks)
-        # After the handler above, and chained to it: ours first, then the worker's.
+        signal.signal(signal.SIGUSR1, self._write_stacks)
+        # After the handler above, and chained to it: where that one cannot run any more, our own
+        # stacks are in the log.
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
 
     def run(self) -> None:
@@ -64,7 +65,8 @@ class EngineMain:
             if self._workers is not None:
                 self._end_workers(self._workers, reason=str(error))
         else:
-            assert self._workers is not None
+            assert self._workers is not None and self._reports is not None
+            self._reports.close()
             self._workers.stop()
         self._addresses.remove()
         self._client.close(flush_s=_FLUSH_S)
@@ -86,20 +88,23 @@ class EngineMain:
             logger.info("%s", phase)
             beat()
 
-        self._start_id = init.start_id
         self._workers = Workers(
             self._context,
             count=count_workers(init.declared.config),
             arguments=init.worker,
             addresses=self._addresses,
+            limit_s=init.declared.config.debug.step_timeout_s,
         )
+        self._reports = StackReports(self._workers, start_id=init.start_id)
         self._worker_pids += self._workers.pids
         pids: dict[str, object] = {"worker_pids": self._worker_pids}
         self._client.send(EngineState("loading", phase, pids))
         started = start_workers(self._workers, init, say=say, beat=beat)
         self._addresses.remove()  # both sides are connected: names are of no more use
         logger.info("memory budget\n%s", started.budget.explain())
-        engine = make_engine(started, workers=self._workers, client=self._client)
+        engine = make_engine(
+            started, workers=self._workers, client=self._client, reports=self._reports
+        )
         gc.collect()
         gc.freeze()  # what a start made stays: later collections need not look at it
         record = {**started.record, "engine_pid": os.getpid(), **pids}
@@ -109,14 +114,15 @@ class EngineMain:
 
     def _end_workers(self, workers: Workers, *, reason: str) -> None:
         """Whatever state they are in; what they were doing goes to a file if they were serving."""
-        if self._is_serving:
-            write_stacks(workers, reason=reason, start_id=self._start_id)
+        if self._reports is not None:
+            if self._is_serving:
+                self._reports.write(reason)
+            self._reports.close()
         workers.end()
 
-    def _forward_stacks(self, signum: int, frame: FrameType | None) -> None:
-        for worker in self._workers.all if self._workers is not None else ():
-            if worker.child.poll() is None:
-                worker.child.ask_for_stacks()
+    def _write_stacks(self, signum: int, frame: FrameType | None) -> None:
+        if self._reports is not None:
+            self._reports.begin_file("asked for by SIGUSR1")
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Where everybody is, in one text: the ends of each lane side by side, then every stack.
+"""Where everybody is, in one text: the ends of each lane together, then every stack.
 
 Written to a file when a step is overdue or a worker is lost, and given on demand (`draftmark
-stacks`). A worker writes its stacks to a file that the engine reads; one that is stopped or dead
-cannot, but its trace says what it was at.
+stacks`, SIGUSR1). A worker writes its stacks to a file that the engine reads; one that is stopped
+or dead cannot, but its trace says what it was at.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import faulthandler
 import logging
 import tempfile
+import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from queue import SimpleQueue
 
-import psutil
-
-from draftmark.engine.whereabouts import Whereabouts, lane_table
+from draftmark.core.messages import StacksReport
+from draftmark.engine.whereabouts import lane_table
 from draftmark.engine.worker import Worker
 from draftmark.engine.workers import Workers
 
@@ -25,54 +26,81 @@ _WAIT_S = 1.0
 _POLL_S = 0.02
 
 
-def find_whereabouts(workers: Workers) -> list[Whereabouts]:
-    """Of every stage, in the order of workers."""
-    topology = workers.topology
-    return [
-        Whereabouts(
-            worker=worker.number,
-            stage=stage,
-            tp_rank=topology.tp_rank_of(worker.number),
-            trace=worker.trace.read(index),
-            state=_state(worker),
-        )
-        for worker in workers.all
-        for index, stage in enumerate(topology.stages_of(worker.number))
-    ]
+class StackReports:
+    """Reports about `workers`. `write` waits for the workers' stacks, a second at most; `begin` and
+    `begin_file` do so in a thread, so that a loop can go on."""
 
+    def __init__(self, workers: Workers, *, start_id: str) -> None:
+        self._workers = workers
+        self._start_id = start_id
+        self._threads: list[threading.Thread] = []
+        self._finished: SimpleQueue[StacksReport] = SimpleQueue()
+        # Workers write to one file each: two reports at once would tear their stacks apart.
+        self._lock = threading.Lock()
 
-def _state(worker: Worker) -> str:
-    try:
-        return str(psutil.Process(worker.child.pid).status())
-    except psutil.NoSuchProcess:  # which is the answer
-        return "gone"
+    def begin(self, token: int) -> None:
+        """Have a report made that `finished` gives."""
+
+        def work() -> None:
+            self._finished.put(StacksReport(token, self._collect("asked for while running")))
+
+        self._start(work)
+
+    def begin_file(self, reason: str) -> None:
+        """Have a report written to a file. May be called from a signal handler."""
+        self._start(lambda: self.write(reason))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is being made, or waits for `finished`."""
+        return not self._finished.empty() or any(thread.is_alive() for thread in self._threads)
+
+    def finished(self) -> list[StacksReport]:
+        """Those that were begun and are complete, each once."""
+        return [self._finished.get() for _ in range(self._finished.qsize())]
+
+    def write(self, reason: str) -> None:
+        """A report in a file of its own; its path is logged, or why there is none."""
+        text = self._collect(reason)
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", prefix=f"draftmark-stacks-{self._start_id[:8]}-", suffix=".txt", delete=False
+            ) as file:
+                file.write(text)
+        except OSError as error:
+            logger.error("stacks cannot be written: %s", error)
+        else:
+            logger.error("what every rank is at, and its stacks: %s", file.name)
+
+    def close(self) -> None:
+        """Wait for those that were begun."""
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, work: Callable[[], object]) -> None:
+        thread = threading.Thread(target=work, name="stacks", daemon=True)
+        self._threads = [old for old in self._threads if old.is_alive()] + [thread]
+        thread.start()
+
+    def _collect(self, reason: str) -> str:
+        with self._lock:
+            return collect_stacks(self._workers, reason=reason)
 
 
 def collect_stacks(workers: Workers, *, reason: str) -> str:
     """The whole report. Waits for the workers' stacks, a second at most."""
     now_s = time.monotonic()
-    places = find_whereabouts(workers)
-    topology = workers.topology
+    topology, places = workers.topology, workers.whereabouts()
     parts = [reason, "", "Stages", *(p.describe(topology, now_s=now_s) for p in places)]
-    parts += ["", "Lanes, source | target", *lane_table(places, topology, now_s=now_s)]
-    parts += ["", "Stacks of the engine process", _own_stacks()]
+    parts += ["", "Lanes", *lane_table(places, topology, now_s=now_s)]
+    parts += ["", "Stacks of the engine process", own_stacks()]
     for worker, text in zip(workers.all, _stacks_of(workers.all), strict=True):
         parts += [f"Stacks of {worker.child.name} (pid {worker.child.pid})", text]
     return "\n".join(parts) + "\n"
 
 
-def write_stacks(workers: Workers, *, reason: str, start_id: str) -> Path:
-    """`collect_stacks` in a file of its own; its path is logged."""
-    text = collect_stacks(workers, reason=reason)
-    with tempfile.NamedTemporaryFile(
-        "w", prefix=f"draftmark-stacks-{start_id[:8]}-", suffix=".txt", delete=False
-    ) as file:
-        file.write(text)
-    logger.error("what every rank was at, and its stacks: %s", file.name)
-    return Path(file.name)
-
-
-def _own_stacks() -> str:
+def own_stacks() -> str:
+    """Of all threads of this process."""
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file=file, all_threads=True)
         file.seek(0)
@@ -100,4 +128,4 @@ def _stacks_of(workers: list[Worker]) -> list[str]:
 def _text(worker: Worker, texts: dict[int, str]) -> str:
     if worker.number not in texts:
         return f"none: {worker.child.describe_end()}\n"
-    return texts[worker.number] or f"none came: the process is {_state(worker)}\n"
+    return texts[worker.number] or f"none came: the process is {worker.state}\n"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 
 from draftmark.core.errors import EngineFailure
-from draftmark.engine.stacks import find_whereabouts
 from draftmark.engine.whereabouts import suspects
 from draftmark.engine.workers import Workers
 
@@ -43,7 +42,7 @@ class StepWatch:
         if not self._out or now < self._since + self._limit_s:
             return
         step, topology = self._out[0], self._workers.topology
-        guilty = suspects(find_whereabouts(self._workers), topology, step=step)
+        guilty = suspects(self._workers.whereabouts(), topology, step=step)
         said = "; ".join(place.describe(topology, now_s=now) for place in guilty)
         raise EngineFailure(
             f"step {step} is not finished after {now - self._since:.1f} s (limit "

@@ -7,14 +7,15 @@ import logging
 import os
 import select
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
+import psutil
 import zmq
 
-from draftmark.core.errors import EngineFailure
+from draftmark.core.errors import DraftmarkError, EngineFailure
 from draftmark.core.faults import error_from
-from draftmark.core.start import Stop, ToWorkerStart, WorkerFailed
+from draftmark.core.start import Stop, WorkerFailed
 from draftmark.core.trace import TraceFile
 from draftmark.engine.channel import Channel, FromWorker, PeerGone, decode_from_worker
 from draftmark.engine.launch import Addresses, start_child
@@ -23,9 +24,7 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-_BEAT_MS = 1000
-_LAST_WORDS_MS = 500
-_STOP_GRACE_S = 5.0
+_REAP_S = 0.5
 
 
 class StacksFile:
@@ -63,7 +62,7 @@ class Worker:
         addresses: Addresses,
     ) -> None:
         self.number = number
-        self.has_failed = False
+        self._is_ended = False
         self.trace = TraceFile.create()
         self.stacks = StacksFile()
         address = addresses.worker(number)
@@ -82,47 +81,45 @@ class Worker:
         ready, _, _ = select.select([self.child.life], [], [], 0)
         return bool(ready)
 
-    def send_when_connected(
-        self, question: ToWorkerStart, while_waiting: Callable[[], None]
-    ) -> None:
-        """There is nobody to send to until the other side is there, and importing torch takes
-        seconds. `while_waiting` is called about once a second."""
-        poller = zmq.Poller()
-        poller.register(self.channel.socket, zmq.POLLOUT)
-        poller.register(self.child.life, zmq.POLLIN)
-        while not self.channel.can_send:
-            is_gone = self.child.life.fileno() in dict(poller.poll(_BEAT_MS))
-            while_waiting()
-            if is_gone:
-                self.report_death("before it was asked anything")
+    @property
+    def state(self) -> str:
+        """Of the process, as the system tells it, e.g. `stopped`."""
         try:
-            self.channel.send(question)
-        except PeerGone:
-            self.report_death("before it was asked anything")
+            return str(psutil.Process(self.child.pid).status())
+        except psutil.NoSuchProcess:  # which is the answer
+            return "gone"
 
-    def report_death(self, where: str) -> NoReturn:
-        """Raise for a worker whose life line is at its end, with its last words if it has any."""
-        self.child.wait(_LAST_WORDS_MS / 1000)
-        if self.channel.socket.poll(_LAST_WORDS_MS):
-            message = self.channel.receive()
-            while message is not None:
-                if isinstance(message, WorkerFailed):
-                    raise self.error(message)
-                message = self.channel.receive()
-        last = f"; it wrote last: {self.child.tail[-1]}" if self.child.tail else ""
-        raise EngineFailure(f"{self.child.describe_end()} {where}{last}")
+    def hear_last_words(self) -> WorkerFailed | None:
+        """What it says it died of, as far as it has come; results that came before are dropped."""
+        while (message := self.channel.receive()) is not None:
+            if isinstance(message, WorkerFailed):
+                return message
+        return None
+
+    def describe_end(self) -> str:
+        """e.g. `worker 0 (pid 17) exited with status 9`."""
+        self.child.wait(_REAP_S)
+        return self.child.describe_end()
+
+    @property
+    def last_line(self) -> str:
+        """A clause about the last line it wrote, if any."""
+        return f"; it wrote last: {self.child.tail[-1]}" if self.child.tail else ""
 
     def ask_to_stop(self) -> None:
         with contextlib.suppress(PeerGone):  # it was first
             self.channel.send(Stop())
 
-    def await_stop(self) -> None:
+    def await_stop(self, timeout_s: float) -> None:
         """It was asked to end; end it if it does not."""
-        self.child.wait(_STOP_GRACE_S)
+        self.child.wait(timeout_s)
         self.end()
 
     def end(self) -> None:
-        """End it now, however it is."""
+        """End it now, however it is. Idempotent."""
+        if self._is_ended:
+            return
+        self._is_ended = True
         self.child.kill()
         self.channel.close()
         self.trace.close()
@@ -132,10 +129,12 @@ class Worker:
         assert isinstance(message, expected), f"{self.child.name} sent {type(message).__name__}"
         return message
 
-    def error(self, failure: WorkerFailed) -> Exception:
+    def error(self, failure: WorkerFailed) -> DraftmarkError:
         """What to raise for its last words."""
-        self.has_failed = True
-        if not failure.traceback:
-            return error_from(failure)
-        logger.error("%s crashed:\n%s", self.child.name, failure.traceback)
-        return EngineFailure(f"{self.child.name} crashed: {failure.message}")
+        if failure.traceback:
+            logger.error("%s crashed:\n%s", self.child.name, failure.traceback)
+            return EngineFailure(f"{self.child.name} crashed: {failure.message}")
+        error = error_from(failure)
+        if isinstance(error, EngineFailure):
+            return EngineFailure(f"{self.child.name}: {error.message}")
+        return error

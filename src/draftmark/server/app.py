@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from draftmark.core.declared import resolved_from_record, to_yaml
-from draftmark.core.errors import ContextOverflow, DraftmarkError, RequestError
+from draftmark.core.errors import ContextOverflow, DraftmarkError, RequestError, Unavailable
 from draftmark.core.request import check_token_id
+from draftmark.engine.stacks import own_stacks
 from draftmark.server.answer import Answer
 from draftmark.server.body import parse, read_body
 from draftmark.server.fields import IGNORED_HEADER, ignored_header
@@ -106,6 +107,7 @@ class Routes:
             ("GET", "/livez", self.alive),
             ("GET", "/metrics", self.metrics),
             ("GET", "/v1/engine/config", self.config),
+            ("GET", "/v1/engine/stacks", self.stacks),
             ("POST", "/v1/engine/cache/reset", self.reset_cache),
             ("GET", "/", self.page),
         ]
@@ -163,6 +165,16 @@ class Routes:
     async def reset_cache(self) -> Response:
         self._service.check_ready()
         return _json({"pages_dropped": await self._service.engine.reset_cache()})
+
+    async def stacks(self) -> Response:
+        """What every process is doing, as text; 503 with the reason and our own stacks when the
+        engine does not say."""
+        try:
+            text, status = await self._service.engine.stacks(), 200
+        except Unavailable as error:
+            text, status = f"{error.message}\n\n", error.status
+        text += f"Stacks of the API process\n{own_stacks()}"
+        return Response(text, status, media_type="text/plain; charset=utf-8")
 
     async def page(self) -> Response:
         return Response(self._page.body, headers=self._page.headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from tests.fakes import worker_process
 from tests.fakes.tokenizer import write_model_dir
 
 GONE_S = 10.0
+REPORT = re.compile(r"draftmark-stacks-([0-9a-f]{8})-\w+\.txt")
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +38,16 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def socket_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where sockets' directories are made; empty again at the end. Short, as sockets want it."""
+    """Where sockets' directories are made; empty again at the end, but for one report of stacks an
+    engine that failed. Short, as sockets want it."""
     with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as name:
         monkeypatch.setattr(tempfile, "tempdir", name)
         monkeypatch.setenv("TMPDIR", name)
         yield Path(name)
-        assert list(Path(name).iterdir()) == [], "a directory of sockets was left"
+        left = sorted(path.name for path in Path(name).iterdir())
+        starts = [match[1] for word in left if (match := REPORT.fullmatch(word))]
+        assert len(starts) == len(left), f"left behind: {left}"
+        assert len(set(starts)) == len(starts), f"two reports of one engine: {left}"
 
 
 @dataclass(slots=True)
@@ -91,7 +97,25 @@ async def harness(model_dir: Path, socket_root: Path) -> AsyncIterator[Harness]:
     yield made
     for client in made.clients:
         await client.close()
+        assert client.state.state == "failed" or not reports_of(client), "a report of nothing"
     assert_gone(made.pids)
+
+
+def reports_of(client: EngineClient) -> list[Path]:
+    """The files in which its engine wrote what every rank was at."""
+    return [
+        path
+        for path in Path(tempfile.gettempdir()).iterdir()
+        if (match := REPORT.fullmatch(path.name)) and match[1] == client.start_id[:8]
+    ]
+
+
+def take_report(client: EngineClient) -> str:
+    """The one report of its engine, which is then gone."""
+    [path] = reports_of(client)
+    text = path.read_text()
+    path.unlink()
+    return text
 
 
 def assert_gone(pids: Sequence[int] | set[int], timeout_s: float = GONE_S) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
+import time
 
 import pytest
 
@@ -12,6 +15,7 @@ from draftmark.core.declared import resolved_from_record
 from draftmark.core.errors import EngineFailure, Overloaded, Unavailable
 from draftmark.core.request import SamplingParams
 from draftmark.engine.requests import ModelLimits, RequestMaker
+from draftmark.engine.stream import OutputStream
 from tests.cpu.engine.conftest import (
     ABORT,
     ERROR,
@@ -21,6 +25,7 @@ from tests.cpu.engine.conftest import (
     pids_of,
     read,
     submit,
+    take_report,
     until,
 )
 from tests.fakes.worker import expected
@@ -178,12 +183,73 @@ async def test_two_engines_at_once(harness: Harness) -> None:
         assert (await read(stream))[1].finish is LENGTH
 
 
-async def test_stacks_of_all_processes_go_to_one_log(
+async def test_stacks_on_demand(harness: Harness) -> None:
+    """A stopped worker makes the report wait for a second; the loop goes on meanwhile."""
+    client = await harness.start(faults={"step_ms": 5}, pp=2, stages="1,1")
+    _, stopped, told = pids_of(client)
+    [stream] = submit(client, [[1]], max_tokens=500)
+    await anext(stream)
+    os.kill(stopped, signal.SIGSTOP)  # nobody needs it: there are no lanes between fake workers
+    asked = asyncio.gather(client.stacks(), client.stacks())
+    gaps = await _gaps(stream, until=asked)
+    assert max(gaps) < 0.5 < sum(gaps), gaps
+    for report in asked.result():
+        assert report.startswith("asked for while running\n\nStages\nworker 0 (stage 0)")
+        assert "forward lane 0>1\n  source: worker 0 (stage 0)" in report
+        assert "return lane 1>0\n  source: worker 1 (stage 1) " in report
+        assert f"Stacks of worker 0 (pid {stopped})\nnone came: the process is stopped" in report
+        of_other = report.partition(f"Stacks of worker 1 (pid {told})")[2]
+        assert "worker_process.py" in of_other
+        assert "engine/process.py" in report
+    os.kill(stopped, signal.SIGCONT)
+    client.abort([stream.id])
+
+
+async def _gaps(stream: OutputStream, *, until: asyncio.Future[list[str]]) -> list[float]:
+    """Seconds between the outputs of a stream."""
+    gaps, last = [], time.monotonic()
+    while not until.done():
+        await anext(stream)
+        gaps.append(time.monotonic() - last)
+        last += gaps[-1]
+    return gaps
+
+
+async def test_stacks_of_an_engine_that_does_not_answer(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("draftmark.engine.client._STACKS_S", 0.3)
+    client = await harness.start()
+    engine = pids_of(client)[0]
+    os.kill(engine, signal.SIGSTOP)
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.3 s"):
+        await client.stacks()
+    os.kill(engine, signal.SIGCONT)
+    assert "Stages" in await client.stacks()  # what comes too late is nobody's
+    await client.close()
+    with pytest.raises(Unavailable):
+        await client.stacks()
+
+
+async def test_a_broken_off_wait_harms_nobody(harness: Harness) -> None:
+    client = await harness.start()
+    for call in (client.reset_cache(), client.stacks()):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call, 0.0001)
+    assert await client.reset_cache() == 0
+    assert client.state.state == "ready"
+
+
+async def test_sigusr1_gives_a_report_in_a_file(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = await harness.start()
     client.dump_stacks()
-    await until(lambda: "worker_process.py" in caplog.text and "engine/process.py" in caplog.text)
+    await until(lambda: "and its stacks: " in caplog.text)
+    assert "engine/process.py" in caplog.text  # at once, also where the loop hangs
+    report = take_report(client)
+    assert report.startswith("asked for by SIGUSR1\n")
+    assert "worker_process.py" in report and "engine/process.py" in report
     [stream] = submit(client, [[1]], max_tokens=2)
     assert (await read(stream))[1].finish is LENGTH
 

@@ -15,24 +15,25 @@ from draftmark.core.start import ModelFacts, WorkerHello, WorkerInit
 from draftmark.core.step import StepPlan
 from draftmark.engine.channel import PeerGone
 from draftmark.engine.launch import Addresses
-from draftmark.engine.worker import Worker
+from draftmark.engine.workers import Workers
 from tests.fakes import worker_process
 
 PLAN = StepPlan(0, 0, 0, 0, [], [], [], [])
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    """A worker that was connected and then killed."""
+def workers() -> Iterator[Workers]:
+    """One that was connected and then killed."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     addresses = Addresses.create()
-    started = Worker(context, rank=0, arguments=worker_process.command(), addresses=addresses)
+    started = Workers(context, count=1, arguments=worker_process.command(), addresses=addresses)
     init = WorkerInit(model_dir="", config={})
-    hello = started.ask(init, expect=WorkerHello, while_waiting=lambda: None)
+    [hello] = started.ask(init, WorkerHello, while_waiting=lambda: None)
     assert isinstance(hello.model, ModelFacts)
-    os.kill(started.child.pid, signal.SIGKILL)
+    [worker] = started.all
+    os.kill(worker.child.pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while started.channel.can_send:
+    while worker.channel.can_send:
         assert time.monotonic() < deadline, "the socket does not notice the death"
         time.sleep(0.001)
     yield started
@@ -42,14 +43,20 @@ def worker() -> Iterator[Worker]:
 
 
 @pytest.mark.timeout(20)
-def test_a_plan_for_a_dead_worker_names_its_death(worker: Worker) -> None:
+def test_a_plan_for_a_dead_worker_names_its_death(workers: Workers) -> None:
     with pytest.raises(PeerGone):
-        worker.channel.send(PLAN)
+        workers.send_plan(PLAN)
     with pytest.raises(EngineFailure, match=r"worker 0 .*SIGKILL.* in step 0"):
-        worker.report_death("in step 0")
+        workers.report_death("in step 0")
 
 
 @pytest.mark.timeout(20)
-def test_a_dead_worker_is_stopped_at_once(worker: Worker) -> None:
-    worker.stop()
-    assert worker.child.poll() == -signal.SIGKILL
+def test_a_question_to_a_dead_worker_names_its_death(workers: Workers) -> None:
+    with pytest.raises(EngineFailure, match=r"worker 0 .*SIGKILL.* while the engine started"):
+        workers.ask(WorkerInit(model_dir="", config={}), WorkerHello, while_waiting=lambda: None)
+
+
+@pytest.mark.timeout(20)
+def test_a_dead_worker_is_stopped_at_once(workers: Workers) -> None:
+    workers.stop()
+    assert workers.all[0].child.poll() == -signal.SIGKILL

@@ -17,6 +17,7 @@ GUARDED = [
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/engine/config"),
+    ("GET", "/v1/engine/stacks"),
     ("POST", "/v1/engine/cache/reset"),
     ("GET", "/no/such/path"),
 ]

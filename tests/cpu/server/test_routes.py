@@ -87,6 +87,18 @@ async def test_cache_reset(api: Api) -> None:
     assert (await api.client.post("/v1/engine/cache/reset")).json() == {"pages_dropped": 3}
 
 
+async def test_stacks_of_every_process(api: Api) -> None:
+    shown = await api.client.get("/v1/engine/stacks")
+    assert (shown.status_code, shown.headers["content-type"].split(";")[0]) == (200, "text/plain")
+    assert shown.text.startswith("fake stacks\nStacks of the API process\n")
+    assert "server/app.py" in shown.text
+    api.engine.stacks_text = None
+    silent = await api.client.get("/v1/engine/stacks")
+    assert silent.status_code == 503
+    assert silent.text.startswith("the engine did not answer within 3 s\n\nStacks of the API")
+    assert "server/app.py" in silent.text
+
+
 async def test_the_page(api: Api) -> None:
     page = await api.client.get("/")
     assert page.headers["content-type"].startswith("text/html")
