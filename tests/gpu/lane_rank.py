@@ -43,8 +43,15 @@ def plant(fault: str, wire: object, worker: int) -> None:
     elif fault == "released" and hasattr(wire, "_released"):
         # NCCL: the transfer does not wait for the reader of the buffer it fills.
         wire.released = lambda parcel: None
-    elif fault == "released":  # peer: the reader says that it is done before it is
-        wire.released = lambda parcel: wire._driver.write(stream, wire._counters.freed, wire._count)
+    elif fault == "released":  # peer: the reader says that it is done before it has begun
+        receive, released = wire.receive, wire.released
+
+        def too_soon(parcel: Parcel) -> object:
+            ticket = receive(parcel)
+            released(parcel)
+            return ticket
+
+        wire.receive, wire.released = too_soon, lambda parcel: None
     elif fault == "arrived" and hasattr(wire, "_driver"):
         wire._driver.wait = lambda stream, counter, value: None
     elif fault == "arrived":  # NCCL: the reader does not wait for the transfer
@@ -84,7 +91,7 @@ def main() -> None:
     torch.cuda.set_device(device)
     topology = Topology(stages=(1, 1), cohorts=1, lanes=lanes)
     if worker == 0:
-        store = open_store("127.0.0.1", timeout=TIMEOUT)
+        store = open_store("127.0.0.1", 0, timeout=TIMEOUT)
         port_file.with_suffix(".partial").write_text(str(store.port))
         port_file.with_suffix(".partial").rename(port_file)
     else:
