@@ -22,10 +22,10 @@ COMMANDS = {
     "check": "say what would run, without running it",
     "rerun": "run recorded plans again and compare",
     "stacks": "show what every process of a server is doing",
+    "tune": "measure what a layer costs, and how to split them (`tune stages`)",
 }
 # Names that stay; what they do is not there yet.
 PLANNED = {
-    "tune": "measure kernels and write their policy",
     "bench": "measure a server",
     "verdict": "judge a change by measurements",
 }

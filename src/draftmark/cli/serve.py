@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 import sys
 import time
@@ -16,6 +17,8 @@ from draftmark.cli.arguments import (
     add_config_flags,
     declared_from,
 )
+from draftmark.core.torchrun import read_place
+from draftmark.engine.remote import become_worker
 
 if TYPE_CHECKING:
     from draftmark.server.model import ServedModel
@@ -27,10 +30,15 @@ def run(argv: list[str]) -> int:
     parser = CommandParser(
         "serve",
         about="Serve a model over HTTP, with the OpenAI protocol under /v1 and a chat page at /. "
-        "Ctrl-C or SIGTERM lets running answers end, a second one does not.",
+        "Ctrl-C or SIGTERM lets running answers end, a second one does not. Started by torchrun, "
+        "or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, rank 0 is the server and every "
+        "other rank a worker that joins it.",
     )
     add_config_flags(parser, sections=ALL_SECTIONS)
     declared = declared_from(parser.parse(argv))
+    place = read_place(os.environ)
+    if place is not None and place.rank > 0:
+        become_worker(place, declared)
     from draftmark.server.lifecycle import run_server
     from draftmark.server.logs import configure_logging
 

@@ -56,7 +56,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerInit(msgspec.Struct, frozen=True, tag="init"):
     """`config` is the declared tree as `core.resolve.to_dict` gives it. `local_index` counts the
-    workers of one machine. Worker 0 of several opens the store, reached under `store_host`."""
+    workers of one machine. Worker 0 of several opens the store at `store_host` (port 0: a free
+    one), unless torchrun keeps it, and enters what is to be `published` there.
+    """
 
     model_dir: str
     config: dict[str, object]
@@ -65,15 +67,20 @@ class WorkerInit(msgspec.Struct, frozen=True, tag="init"):
     local_index: int = 0
     num_local: int = 1
     store_host: str = "127.0.0.1"
+    store_port: int = 0
+    is_store_kept: bool = False
+    published: dict[str, str] = {}
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="hello"):
-    """`versions` must be the same on all workers. `store_port` is 0 where no store was opened."""
+    """`versions` must be the same on all workers. `store_port` is 0 where no store was opened.
+    `config` is what a worker was started with that was not started by the engine."""
 
     model: ModelFacts
     device: DeviceFacts
     versions: dict[str, str] = {}
     store_port: int = 0
+    config: dict[str, dict[str, object]] | None = None
 
 
 class LoadWeights(msgspec.Struct, frozen=True, tag="load"):

@@ -42,6 +42,7 @@ _WORDS = {
     Operation.SEND: "sending on",
 }
 NO_LANE = -1
+TRACE_BYTES = _RECORD.size * _RECORDS
 _NO_USE = (-1, Operation.IDLE, NO_LANE)
 
 
@@ -113,6 +114,14 @@ class TraceFile:
             since_s=ns / 1e9,
             last_use=_use(*last),
         )
+
+    def content(self) -> bytes:
+        """All of it, for a reader on another machine."""
+        return self._map[:]
+
+    def fill(self, content: bytes) -> None:
+        """Show what another one's `content` was."""
+        self._map[:] = content
 
     def close(self) -> None:
         self._map.close()

@@ -18,6 +18,7 @@ from draftmark.core.errors import EngineFailure
 from draftmark.core.messages import FromEngine, ToEngine
 from draftmark.core.start import FromWorkerStart, WorkerFailed, is_start_message
 from draftmark.core.step import StepResult
+from draftmark.core.torchrun import Place
 
 Received = TypeVar("Received")
 
@@ -30,7 +31,7 @@ class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
     """First message to the engine process.
 
     `model_rule` says how MODEL led to `model_dir`. `worker` holds the arguments to Python that
-    start a worker.
+    start a worker; with a `place` only the first is started, the others join it.
     """
 
     model_dir: str
@@ -38,6 +39,7 @@ class EngineInit(msgspec.Struct, frozen=True, tag="engine_init"):
     declared: Declared
     worker: list[str]
     start_id: str
+    place: Place | None = None
 
 
 ToEngineProcess = EngineInit | ToEngine
@@ -100,6 +102,13 @@ class Channel(Generic[Received]):
         """The next message, or None at once when there is none. A bad message raises."""
         # Asking first is ten times cheaper than the exception of an empty socket.
         return self._decode(self.socket.recv(_NOBLOCK)) if self.has_input else None
+
+    @property
+    def address(self) -> str:
+        """Where the other side may connect to a channel that was bound."""
+        address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        assert isinstance(address, str)
+        return address
 
     @property
     def fd(self) -> int:

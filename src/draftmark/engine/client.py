@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import logging
+import os
 import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -35,9 +36,11 @@ from draftmark.core.messages import (
 )
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import WorkerFailed
+from draftmark.core.torchrun import read_place
 from draftmark.core.validate import check_built
 from draftmark.engine.channel import EngineInit, FromEngineProcess
 from draftmark.engine.launch import WORKER_MODULE
+from draftmark.engine.remote import check_place
 from draftmark.engine.source import Progress, Source, resolve_source
 from draftmark.engine.stream import OutputStream
 from draftmark.engine.supervisor import EngineProcess
@@ -238,6 +241,9 @@ class EngineClient:
     async def _start(self) -> None:
         try:
             check_built(self.declared.config)
+            place = read_place(os.environ)
+            if place is not None:
+                check_place(place, self.declared, rank=0)
             self._source = await in_thread(
                 lambda progress: resolve_source(self._model, progress=progress), self._progress
             )
@@ -247,6 +253,7 @@ class EngineClient:
                 declared=self.declared,
                 worker=list(self._worker),
                 start_id=self.start_id,
+                place=place,
             )
             self._process = EngineProcess(
                 init, on_message=self._take, on_gone=self._see_end, on_fault=self._fail

@@ -176,12 +176,12 @@ def start_child(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
-            env=_environment(),
+            env=child_environment(),
         )
     return Child(name, process, ours)
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Ours, with two settings that libraries read when a process starts; what the user set wins.
 
     Huge pages for the C library's large blocks: a CPU worker reads every weight each step, and

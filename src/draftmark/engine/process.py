@@ -94,6 +94,7 @@ class EngineMain:
             arguments=init.worker,
             addresses=self._addresses,
             limit_s=init.declared.config.debug.step_timeout_s,
+            place=init.place,
         )
         self._reports = StackReports(self._workers, start_id=init.start_id)
         self._worker_pids += self._workers.pids

@@ -87,7 +87,6 @@ def table_path(resolved: Resolved, hello: WorkerHello) -> Path:
     key = [
         hello.model.model_type,
         hello.versions.get("checkpoint"),
-        hello.versions.get("source"),
         hello.versions.get("torch"),
         hello.device.name,
         resolved.threads,

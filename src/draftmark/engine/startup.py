@@ -16,6 +16,7 @@ from draftmark.cache.budget import Budget, BudgetInputs, compute_budget
 from draftmark.cache.spec import PAGE_TOKENS, decode_specs
 from draftmark.core.declared import Declared, Resolved
 from draftmark.core.errors import ConfigError
+from draftmark.core.options import options_by_name
 from draftmark.core.recording import RecordingHeader
 from draftmark.core.resolve import resolve, to_dict
 from draftmark.core.start import (
@@ -45,6 +46,8 @@ from draftmark.engine.worker import Answer
 from draftmark.engine.workers import Workers
 
 _WARM_UP_S = 2.0
+# Sections of the configuration that are the server's alone.
+_OWN_SECTIONS = ("server",)
 # A lane's own time limit is the last resort: the watchdog, which knows more, comes first.
 _LANE_GRACE_S = 30.0
 
@@ -80,10 +83,11 @@ def start_workers(
     count = len(workers.all)
     say("starting the worker" if count == 1 else f"starting {count} workers")
     code = find_provenance()  # git answers while the workers import
-    inits = _inits(init, count=count)
+    inits = _inits(init, workers)
     hellos = ask(inits, WorkerHello)
     hello, hello_s = hellos[0], time.monotonic() - began
     check_same(hellos)
+    check_configured(hellos, init.declared)
     resolved = resolve(init.declared, hello.model, hello.device)
     resolved = find_stages(workers, resolved, hello, say=say, beat=beat)
     topology = topology_of(resolved)
@@ -137,19 +141,29 @@ def start_workers(
     )
 
 
-def _inits(init: EngineInit, *, count: int) -> list[WorkerInit]:
-    config = dict[str, object](to_dict(init.declared.config))
-    return [
-        WorkerInit(
-            model_dir=init.model_dir,
-            config=config,
-            worker=number,
-            num_workers=count,
-            local_index=number,
-            num_local=count,
+def _inits(init: EngineInit, workers: Workers) -> list[WorkerInit]:
+    count, place = len(workers.all), init.place
+    first = WorkerInit(
+        model_dir=init.model_dir,
+        config=dict[str, object](to_dict(init.declared.config)),
+        num_workers=count,
+        num_local=count,
+    )
+    if place is not None:
+        first = msgspec.structs.replace(
+            first,
+            local_index=place.local_rank,
+            num_local=place.local_world_size,
+            store_host=place.master_addr,
+            store_port=place.master_port,
+            is_store_kept=place.has_agent_store,
+            published=workers.published(place),
         )
-        for number in range(count)
+    others = [
+        msgspec.structs.replace(first, worker=number, local_index=number, published={})
+        for number in range(1, count)
     ]
+    return [first, *others]
 
 
 def check_same(hellos: Sequence[WorkerHello]) -> None:
@@ -164,6 +178,21 @@ def check_same(hellos: Sequence[WorkerHello]) -> None:
                     f"worker {number} has {what} {seen.get(what)}, worker 0 has {value}: every "
                     "machine needs the same draftmark, torch and model"
                 )
+
+
+def check_configured(hellos: Sequence[WorkerHello], declared: Declared) -> None:
+    """Workers that others started must have been given the same flags as the server. Raises
+    `ConfigError` naming the first that differs."""
+    wanted = to_dict(declared.config)
+    for number, hello in enumerate(hellos):
+        for section, fields in (hello.config or {}).items():
+            for name, value in fields.items():
+                if section not in _OWN_SECTIONS and value != wanted[section].get(name):
+                    raise ConfigError(
+                        f"rank {number} was started with {options_by_name()[name].flag} {value}, "
+                        f"rank 0 with {wanted[section].get(name)}",
+                        param=name,
+                    )
 
 
 def topology_of(resolved: Resolved) -> Topology:

@@ -6,9 +6,11 @@ import contextlib
 import logging
 import os
 import select
+import socket
 import tempfile
+from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import psutil
 import zmq
@@ -25,6 +27,44 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 _REAP_S = 0.5
+# How lines begin that Python's fault handler writes below the one that names the fault.
+_OF_A_DUMP = ("  File ", "Thread 0x", "Current thread ", "Extension modules:")
+
+
+class LiveProcess(Protocol):
+    """A worker's process, a child of ours or not: `launch.Child` says what each means."""
+
+    name: str
+    tail: deque[str]
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def life(self) -> socket.socket: ...
+
+    @property
+    def wrote_at(self) -> float: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout_s: float) -> int | None: ...
+
+    def ask_for_stacks(self) -> None: ...
+
+    def begin_kill(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def describe_end(self) -> str: ...
+
+
+class Stacks(Protocol):
+    """Where a worker's stacks come from."""
+
+    def take(self) -> str: ...
+
+    def close(self) -> None: ...
 
 
 class StacksFile:
@@ -53,6 +93,8 @@ class Worker:
     """Worker number `number`. `channel` carries questions first, then plans and results; `trace`
     says what it is at."""
 
+    _is_ended = False
+
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
@@ -62,17 +104,17 @@ class Worker:
         addresses: Addresses,
     ) -> None:
         self.number = number
-        self._is_ended = False
         self.trace = TraceFile.create()
-        self.stacks = StacksFile()
+        stacks = StacksFile()
+        self.stacks: Stacks = stacks
         address = addresses.worker(number)
         self.channel: Channel[FromWorker] = Channel.bind(
             context, address=address, decode=decode_from_worker
         )
-        self.child = start_child(
+        self.child: LiveProcess = start_child(
             f"worker {number}",
             arguments=[*arguments, "--address", address],
-            fds={"--trace-fd": self.trace.fd, "--stacks-fd": self.stacks.fd},
+            fds={"--trace-fd": self.trace.fd, "--stacks-fd": stacks.fd},
         )
 
     @property
@@ -103,8 +145,9 @@ class Worker:
 
     @property
     def last_line(self) -> str:
-        """A clause about the last line it wrote, if any."""
-        return f"; it wrote last: {self.child.tail[-1]}" if self.child.tail else ""
+        """A clause about the last line it wrote that says something, if any."""
+        lines = [line for line in self.child.tail if line and not line.startswith(_OF_A_DUMP)]
+        return f"; it wrote last: {lines[-1]}" if lines else ""
 
     def ask_to_stop(self) -> None:
         with contextlib.suppress(PeerGone):  # it was first

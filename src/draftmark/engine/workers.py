@@ -17,8 +17,10 @@ from draftmark.core.errors import DraftmarkError, EngineFailure
 from draftmark.core.start import BusyReport, ReportBusy, ToWorkerStart, WorkerFailed
 from draftmark.core.step import StepPlan, StepResult
 from draftmark.core.topology import Topology
+from draftmark.core.torchrun import Place
 from draftmark.engine.channel import PeerGone, encode
 from draftmark.engine.launch import Addresses
+from draftmark.engine.remote import RemoteWorker
 from draftmark.engine.whereabouts import Whereabouts
 from draftmark.engine.worker import Answer, Worker
 
@@ -47,14 +49,20 @@ class Workers:
         arguments: Sequence[str],
         addresses: Addresses,
         limit_s: float = 60.0,
+        place: Place | None = None,
     ) -> None:
+        """With a `place` only the first is started here."""
         self.all: list[Worker] = []
         self._limit_s = limit_s
         try:
             for number in range(count):
-                self.all.append(
-                    Worker(context, number=number, arguments=arguments, addresses=addresses)
-                )
+                if place is None or number == 0:
+                    worker = Worker(
+                        context, number=number, arguments=arguments, addresses=addresses
+                    )
+                else:
+                    worker = RemoteWorker(context, number=number, place=place)
+                self.all.append(worker)
         except BaseException:  # interrupts too: leave no process
             self.end()
             raise
@@ -66,7 +74,16 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        return [worker.child.pid for worker in self.all]
+        """Of those that are children of this process."""
+        return [worker.child.pid for worker in self.all if not isinstance(worker, RemoteWorker)]
+
+    def published(self, place: Place) -> dict[str, str]:
+        """What those that join need to find."""
+        return {
+            place.key(f"worker {worker.number}"): worker.published
+            for worker in self.all
+            if isinstance(worker, RemoteWorker)
+        }
 
     @property
     def result_worker(self) -> Worker:

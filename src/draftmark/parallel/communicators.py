@@ -92,9 +92,17 @@ class Communicators:
             group.shutdown()
 
 
-def open_store(host: str, *, timeout: timedelta) -> TCPStore:
-    """Where workers find one another, at `host` and a free port (`store.port`)."""
-    with socket.create_server((host, 0)) as listening:
+def address_towards(host: str) -> str:
+    """The address of this machine by which `host` can reach it. Sends nothing."""
+    family, _, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)
+        return str(probe.getsockname()[0])
+
+
+def open_store(host: str, port: int, *, timeout: timedelta) -> TCPStore:
+    """Where workers find one another, at `host` and `port` (0: a free one, see `store.port`)."""
+    with socket.create_server((host, port)) as listening:
         port = listening.getsockname()[1]
         return TCPStore(
             host,

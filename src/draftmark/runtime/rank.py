@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,7 +39,12 @@ from draftmark.models import checkpoint
 from draftmark.models.config import Description, describe
 from draftmark.models.stage import Stage, build
 from draftmark.parallel.collectives import TensorGroup
-from draftmark.parallel.communicators import Communicators, find_store, open_store
+from draftmark.parallel.communicators import (
+    Communicators,
+    address_towards,
+    find_store,
+    open_store,
+)
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.debug_sync import LANE, DebugSync
@@ -74,6 +80,31 @@ def _note_nothing(*said: object) -> None:
     pass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnView:
+    """What a worker knows for itself that somebody else started, maybe on another machine."""
+
+    model_dir: str
+    config: dict[str, dict[str, object]]
+    local_index: int
+    num_local: int
+    store: TCPStore
+
+    def applied_to(self, init: WorkerInit) -> WorkerInit:
+        return msgspec.structs.replace(
+            init,
+            model_dir=self.model_dir,
+            local_index=self.local_index,
+            num_local=self.num_local,
+        )
+
+
+def _store_of(init: WorkerInit) -> TCPStore:
+    if init.is_store_kept:
+        return find_store(init.store_host, init.store_port, timeout=_STORE_TIMEOUT)
+    return open_store(init.store_host, init.store_port, timeout=_STORE_TIMEOUT)
+
+
 class Rank:
     """Questions come in the order of `core.start`; `describe` and `measure` may come instead of
     join and load. Then plans.
@@ -81,9 +112,16 @@ class Rank:
     Errors of the user (`core.errors`) say in one line what is wrong; anything else is a crash.
     """
 
-    def __init__(self, *, import_s: float = 0.0, note: NoteStage = _note_nothing) -> None:
+    def __init__(
+        self,
+        *,
+        import_s: float = 0.0,
+        note: NoteStage = _note_nothing,
+        own: OwnView | None = None,
+    ) -> None:
         """`import_s` is what it took to get here, for the record; `note` is told all along what
-        each stage is at."""
+        each stage is at; `own` is there where the engine did not start this process."""
+        self._own = own
         self._seconds = {"import": import_s}
         self._note = note
         self._worker = 0
@@ -92,7 +130,7 @@ class Rank:
         self._sync = DebugSync()
         self._device = torch.device("cpu")
         self._description: Description | None = None
-        self._store: TCPStore | None = None
+        self._store: TCPStore | None = None if own is None else own.store
         self._communicators: Communicators | None = None
         self._load: LoadWeights | None = None
         self._stages: list[Stage] = []
@@ -104,6 +142,8 @@ class Rank:
         config = from_dict(init.config)
         self._worker = init.worker
         self._faults = InjectedFaults.of(config.debug.inject, worker=init.worker)
+        if self._own is not None:
+            init = self._own.applied_to(init)
         self._model_dir = Path(init.model_dir)
         self._description = describe(self._model_dir)
         self._seconds["config"] = time.perf_counter() - began
@@ -118,12 +158,15 @@ class Rank:
         )
         self._seconds["probe"] = time.perf_counter() - began - self._seconds["config"]
         if init.num_workers > 1 and init.worker == 0:
-            self._store = open_store(init.store_host, timeout=_STORE_TIMEOUT)
+            self._store = _store_of(init)
+            for key, value in init.published.items():
+                self._store.set(key, value)
         return WorkerHello(
             self._description.facts,
             facts,
             versions=find_versions(self._model_dir),
             store_port=0 if self._store is None else self._store.port,
+            config=None if self._own is None else self._own.config,
         )
 
     def measure(self, question: MeasureLayers) -> LayersMeasured:
@@ -150,7 +193,7 @@ class Rank:
             join.topology,
             worker=self._worker,
             store=store,
-            host=join.store_host,
+            host=address_towards(join.store_host),
             timeout=timeout,
             device=self._device,
         )

@@ -47,7 +47,7 @@ from draftmark.core.start import (
 )
 from draftmark.core.step import StepPlan
 from draftmark.core.trace import Operation, TraceFile
-from draftmark.runtime.pipeline import WorkerPending
+from draftmark.runtime.pipeline import NoteStage, WorkerPending
 from draftmark.runtime.rank import Rank
 
 logger = logging.getLogger("draftmark.runtime.worker")  # here __name__ is __main__
@@ -185,6 +185,15 @@ class WorkerProcess:
             self._results.join()
 
 
+def noted_in(trace: TraceFile) -> NoteStage:
+    """Writes to `trace` what each stage is at."""
+
+    def note(index: int, step: int, cohort: int, operation: Operation, lane: int) -> None:
+        trace.write(index, step=step, cohort=cohort, operation=operation, lane=lane)
+
+    return note
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="draftmark.runtime.worker")
     parser.add_argument("--address", required=True)
@@ -196,16 +205,11 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, file=arguments.stacks_fd, all_threads=True)
-    trace = TraceFile(arguments.trace_fd)
-
-    def note(index: int, step: int, cohort: int, operation: Operation, lane: int) -> None:
-        trace.write(index, step=step, cohort=cohort, operation=operation, lane=lane)
-
     # The API process decides when to end: a service manager signals every process of a group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import_s = time.time() - psutil.Process().create_time()
-    rank = Rank(import_s=import_s, note=note)
+    rank = Rank(import_s=import_s, note=noted_in(TraceFile(arguments.trace_fd)))
     sys.exit(WorkerProcess(rank, address=arguments.address).run())
 
 
