@@ -6,8 +6,9 @@ split makes the last stage the slowest, and every other one waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 from draftmark.core.start import LayerCosts
 
@@ -27,24 +28,48 @@ def split_layers(
         ends = first_ms * (stage == 0) + last_ms * (stage == num_stages - 1)
         return before[stop] - before[start] + ends
 
-    # best[k][n]: (slowest stage, sum of squares, layers of each) of the first n layers in k stages.
-    best: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, ())}
+    # First how fast the slowest stage can be, then the most even of the splits that reach it.
+    def slower(slowest: float, stage: int, start: int, stop: int) -> float:
+        return max(slowest, cost(stage, start, stop))
+
+    limit = _least(0.0, slower, num_layers=num_layers, num_stages=num_stages)
+
+    def evener(split: _Split, stage: int, start: int, stop: int) -> _Split | None:
+        ms = cost(stage, start, stop)
+        squares, counts = split
+        return None if ms > limit else (squares + ms * ms, (*counts, start - stop))
+
+    empty: _Split = (0.0, ())
+    _, counts = _least(empty, evener, num_layers=num_layers, num_stages=num_stages)
+    return tuple(-count for count in counts)
+
+
+# (sum of squares of the stages' times, layers of each stage as negative numbers: of equal sums the
+# one with more layers in front is the least)
+_Split = tuple[float, tuple[int, ...]]
+_State = TypeVar("_State", float, _Split)
+
+
+def _least(
+    empty: _State,
+    extend: Callable[[_State, int, int, int], _State | None],
+    *,
+    num_layers: int,
+    num_stages: int,
+) -> _State:
+    """The least state of all splits. `extend(state, stage, start, stop)` is that of a split with
+    one more stage, None for one that is out of the question."""
+    best = {0: empty}
     for stage in range(num_stages):
         left = num_stages - stage - 1
-        found: dict[int, tuple[float, float, tuple[int, ...]]] = {}
-        for start, (slowest, squares, counts) in best.items():
+        found: dict[int, _State] = {}
+        for start, state in best.items():
             for stop in range(start + 1, num_layers - left + 1):
-                ms = cost(stage, start, stop)
-                candidate = (max(slowest, ms), squares + ms * ms, (*counts, stop - start))
-                if stop not in found or _key(candidate) < _key(found[stop]):
+                candidate = extend(state, stage, start, stop)
+                if candidate is not None and (stop not in found or candidate < found[stop]):
                     found[stop] = candidate
         best = found
-    return best[num_layers][2]
-
-
-def _key(candidate: tuple[float, float, tuple[int, ...]]) -> tuple[float, float, tuple[int, ...]]:
-    slowest, squares, counts = candidate
-    return slowest, squares, tuple(-count for count in counts)
+    return best[num_layers]
 
 
 def costs_at(costs: Sequence[LayerCosts], *, rows: int) -> LayerCosts:

@@ -16,7 +16,8 @@ waits is the current stream.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -149,6 +150,10 @@ class _Buffer:
     def stamp(self) -> None:
         self.header[LABEL_WORDS].fill_(self._format.number)
 
+    def sent_label(self) -> Label | None:
+        """Of the message that is here, for the report of a fault; not read from a GPU."""
+        return Label(*self.header[:LABEL_WORDS].tolist()) if self.header.is_cpu else None
+
     def check(self, label: Label) -> None:
         """Raise `LaneFault` unless the header says `label`. Reads the header on the host."""
         found = tuple(self.header.tolist())
@@ -241,7 +246,8 @@ class WiredOutlet:
     def open(self, shape: Shape) -> Parcel:
         buffer = self._ring[0]
         if buffer.ticket is not None:
-            _wait(buffer.ticket, self.format)
+            with _naming(self.format, buffer.sent_label):
+                buffer.ticket.wait()
             buffer.ticket = None
         buffer.stamp()
         self._open = buffer.parcel(shape)
@@ -249,7 +255,9 @@ class WiredOutlet:
 
     def send(self) -> None:
         assert self._open is not None, "open comes first"
-        self._ring[0].ticket = self._wire.send(self._open)
+        buffer = self._ring[0]
+        with _naming(self.format, buffer.sent_label):
+            buffer.ticket = self._wire.send(self._open)
         self._ring.rotate(-1)
         self._open = None
 
@@ -271,7 +279,8 @@ class WiredInlet:
     def receive(self, shape: Shape, label: Label) -> Parcel:
         buffer = self._ring[0]
         parcel = buffer.parcel(shape)
-        _wait(self._wire.receive(parcel), self.format, label)
+        with _naming(self.format, lambda: label):
+            self._wire.receive(parcel).wait()
         if self._checks:
             buffer.check(label)
         self._held = parcel
@@ -284,12 +293,18 @@ class WiredInlet:
         self._ring.rotate(-1)
 
 
-def _wait(ticket: Ticket, format: LaneFormat, label: Label | None = None) -> None:
+@contextmanager
+def _naming(format: LaneFormat, label: Callable[[], Label | None]) -> Iterator[None]:
+    """What torch raises for a lost or late peer becomes a `LaneBroken` that names the message, and
+    what a wire says of it is said with its name."""
     try:
-        ticket.wait()
-    except RuntimeError as error:  # what torch raises for a lost or late peer
-        where = "" if label is None else f" at step {label.step}, cohort {label.cohort}"
-        reason = str(error).strip().splitlines()[0]
+        yield
+    except (LaneFault, RuntimeError) as error:
+        of = label()
+        where = "" if of is None else f" at step {of.step}, cohort {of.cohort}"
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if isinstance(error, LaneFault):
+            raise LaneFault(f"{format.name}{where}: {reason}") from error
         raise LaneBroken(f"{format.name} broke{where}: {reason}") from error
 
 

@@ -24,6 +24,10 @@ from draftmark.runtime.relay import PACKED_COLUMNS
 POISON = -(2**62)
 WORD_BYTES = 8
 
+# A rank that tells no results may be behind in freeing entries, by as much as its result thread is
+# late: the others do not wait for it.
+PATIENCE_S = 10.0
+
 # Of a row of log-probabilities: chosen, rank, ids, values.
 LOGPROB_COLUMNS = 2 + 2 * MAX_LOGPROBS
 
@@ -100,7 +104,8 @@ class StepStaging:
         self._used = 0
         self.event = StepEvent(device)
         self.clock = StepClock(device)
-        self.is_free = True
+        self.freed = threading.Event()
+        self.freed.set()
         pinned = device.type == "cuda"
         self._make_words(words_of(shape))
         self.packed = torch.empty(
@@ -154,7 +159,7 @@ class StepStaging:
             self.prompt_logprobs.fill_(torch.nan)
         self._used = 0
         self.event.clear()
-        self.is_free = True
+        self.freed.set()
 
     def _make_words(self, count: int) -> None:
         self._host = torch.empty(count, dtype=torch.int64, pin_memory=self._device.type == "cuda")
@@ -174,12 +179,13 @@ class StagingRing:
         self._next = 0
 
     def take(self) -> StepStaging:
-        """The next entry. Raises when its step's result was not read: too many are in flight."""
+        """The next entry, once its step's result was read. Raises when nobody reads it: too many
+        are in flight."""
         entry = self._entries[self._next]
-        if not entry.is_free:
+        if not entry.freed.wait(PATIENCE_S):
             raise AssertionError(f"more than {len(self._entries)} steps are in flight")
         self._next = (self._next + 1) % len(self._entries)
-        entry.is_free = False
+        entry.freed.clear()
         return entry
 
 

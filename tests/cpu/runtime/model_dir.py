@@ -12,13 +12,19 @@ HIDDEN, LAYERS, HEADS, KV_HEADS, MIDDLE, VOCAB = 32, 2, 4, 2, 48, 101
 MAX_CONTEXT = 160
 
 
-def write_tiny_llama(directory: Path, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Path:
+def write_tiny_llama(
+    directory: Path,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    layers: int = LAYERS,
+) -> Path:
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
         "hidden_size": HIDDEN,
         "intermediate_size": MIDDLE,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": layers,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
         "vocab_size": VOCAB,
@@ -40,7 +46,7 @@ def write_tiny_llama(directory: Path, *, seed: int = 0, dtype: torch.dtype = tor
         "model.norm.weight": random(HIDDEN) + 1,
         "lm_head.weight": random(VOCAB, HIDDEN),
     }
-    for layer in range(LAYERS):
+    for layer in range(layers):
         shapes = {
             "self_attn.q_proj": (HEADS * size, HIDDEN),
             "self_attn.k_proj": (KV_HEADS * size, HIDDEN),

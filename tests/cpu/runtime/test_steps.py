@@ -23,7 +23,7 @@ from draftmark.core.step import (
 from draftmark.kernels import sample as op
 from draftmark.kernels.backends import Backends
 from draftmark.models.stage import Stage
-from draftmark.runtime import sampler
+from draftmark.runtime import sampler, staging
 from draftmark.runtime.pipeline import WorkerRun
 from draftmark.runtime.relay import DONE, LENGTH
 from draftmark.runtime.stage_run import StageRun
@@ -341,7 +341,10 @@ def test_a_slot_under_a_new_generation_shares_nothing_with_the_old(stage: Stage)
 # -- staging --------------------------------------------------------------------------------------
 
 
-def test_no_more_steps_may_be_in_flight_than_there_are_entries(stage: Stage) -> None:
+def test_no_more_steps_may_be_in_flight_than_there_are_entries(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "PATIENCE_S", 0.05)
     run = make_run(stage)
     pending = [
         run.launch(StepPlan(0, 0, 0, 0, [admit(1)], [pages(1)], [prefill(1, [5])], [])),
