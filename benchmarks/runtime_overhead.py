@@ -3,7 +3,7 @@
     python benchmarks/runtime_overhead.py [--threads 2] [--repeat 60] [--rows 1,16,64]
 
 SmolLM2-135M's shape with random weights in bf16. A step is a plan of verify rows through
-`StageRun.launch` and `result`: staging, slot state, sampling, the result's structs. The least time
+`WorkerRun.launch` and `result`: staging, slot state, sampling, the result's structs. The least time
 of each is taken. The last line is JSON.
 """
 
@@ -24,7 +24,7 @@ from draftmark.layers.weight import Placement
 from draftmark.models.stage import Stage
 from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.memory import RunLimits
-from draftmark.runtime.stage_run import StageRun, make_stage_run
+from draftmark.runtime.pipeline import WorkerRun, make_lone_run
 
 CONTEXT = 1024
 # name -> (temperature, top_p, top_k, presence, frequency, repetition, logprobs)
@@ -66,7 +66,7 @@ class Clock:
         return timed
 
 
-def measure(run: StageRun, clock: Clock, kind: str, rows: int, repeat: int) -> tuple[float, float]:
+def measure(run: WorkerRun, clock: Clock, kind: str, rows: int, repeat: int) -> tuple[float, float]:
     """(milliseconds without the model, milliseconds with it), the least of each."""
     temperature, top_p, top_k, presence, frequency, repetition, logprobs = KINDS[kind]
     sampling = RowSampling(
@@ -111,7 +111,8 @@ def main() -> None:
     limits = RunLimits(
         num_pages=600, num_slots=66, max_context=CONTEXT, max_running=64, prefill_tokens=512
     )
-    run = make_stage_run(stage, limits=limits, kv_dtype=torch.bfloat16)
+    device = torch.device("cpu")
+    run = make_lone_run(stage, limits=limits, kv_dtype=torch.bfloat16, device=device)
     results = []
     for kind in KINDS:
         for rows in map(int, options.rows.split(",")):

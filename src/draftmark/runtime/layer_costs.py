@@ -17,16 +17,14 @@ from torch import Tensor
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.start import LayerCosts, LoadWeights
 from draftmark.core.step import StepPlan
-from draftmark.core.topology import LaneName, Topology
 from draftmark.core.warmup import VERIFY_ROWS, WarmUp, WarmUpLimits
 from draftmark.kernels.backends import Backends
 from draftmark.models.config import Description
-from draftmark.models.stage import Stage, build
-from draftmark.parallel.lanes import Wire
+from draftmark.models.stage import build
 from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.device import dtype_of
 from draftmark.runtime.memory import RunLimits
-from draftmark.runtime.pipeline import Placing, WorkerRun, make_worker_run
+from draftmark.runtime.pipeline import make_lone_run
 
 # Layers of the larger model: enough that their weights do not stay in a cache.
 _MANY_LAYERS = 9
@@ -93,7 +91,18 @@ class _Model:
             for weight in self._stage.parameters():
                 weight.data.fill_(0.01)
             self._stage.finish()
-        self._run = _alone(self._stage, limits, kv_dtype=dtype_of(load.kv_dtype), device=device)
+        self._run = make_lone_run(
+            self._stage,
+            limits=RunLimits(
+                num_pages=limits.num_pages,
+                num_slots=limits.max_running + 1,
+                max_context=limits.max_context,
+                max_running=limits.max_running,
+                prefill_tokens=limits.prefill_tokens,
+            ),
+            kv_dtype=dtype_of(load.kv_dtype),
+            device=device,
+        )
         self._run.zero_pages(limits.pages_to_zero)
         self._warm_up = WarmUp(self._step, limits)
 
@@ -118,33 +127,6 @@ class _Model:
         began = time.perf_counter()
         self._run.launch(plan).result()
         return 1e3 * (time.perf_counter() - began)
-
-
-def _alone(
-    stage: Stage, limits: WarmUpLimits, *, kv_dtype: torch.dtype, device: torch.device
-) -> WorkerRun:
-    return make_worker_run(
-        [stage],
-        placing=Placing(
-            topology=Topology(stages=(len(stage.blocks),)),
-            worker=0,
-            connect=_no_wire,
-            note=lambda *said: None,
-        ),
-        limits=RunLimits(
-            num_pages=limits.num_pages,
-            num_slots=limits.max_running + 1,
-            max_context=limits.max_context,
-            max_running=limits.max_running,
-            prefill_tokens=limits.prefill_tokens,
-        ),
-        kv_dtype=kv_dtype,
-        device=device,
-    )
-
-
-def _no_wire(name: LaneName) -> Wire:
-    raise AssertionError(f"{name} has both its ends here")
 
 
 @dataclass(frozen=True, slots=True)

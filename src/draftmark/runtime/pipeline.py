@@ -129,6 +129,29 @@ def make_worker_run(
     return WorkerRun(numbers, runs, wires)
 
 
+def make_lone_run(
+    stage: Stage, *, limits: RunLimits, kv_dtype: torch.dtype, device: torch.device
+) -> WorkerRun:
+    """A worker that has the whole model, and nobody to tell what it is at."""
+    placing = Placing(
+        topology=Topology(stages=(len(stage.blocks),), cohorts=limits.cohorts),
+        worker=0,
+        connect=_no_wire,
+        note=_note_nothing,
+    )
+    return make_worker_run(
+        [stage], placing=placing, limits=limits, kv_dtype=kv_dtype, device=device
+    )
+
+
+def _no_wire(name: LaneName) -> Wire:
+    raise AssertionError(f"{name} has both its ends here")
+
+
+def _note_nothing(index: int, step: int, cohort: int, operation: Operation, lane: int) -> None:
+    pass
+
+
 def _make_stage_run(
     stage: Stage,
     *,

@@ -120,6 +120,7 @@ class StageRun:
         self._say(plan, Operation.COMPUTE)
         batch = self.tables.batch(plan, inputs, given.words.rows)
         out = self._stage.forward(given.layers, batch, self._pools)
+        self._compare(out.hidden, plan, "hidden states")
         bad = _first_bad(given.words.bad_layer, out.bad_layer, batch, inputs.prefill)
         words = RowWords(given.words.faults, given.words.rows, bad)
         if self._sampler is not None:
@@ -235,6 +236,7 @@ class StageRun:
                 override=override,
             )
             pending.collect_rows(sampled)
+            self._compare(sampled.packed, plan, "return rows")
             self._say(plan, Operation.SEND)
             parcel = lane.open(size.backward)
             parcel.label.copy_(inputs.label)
@@ -266,6 +268,14 @@ class StageRun:
                 )
                 pending.collect_prompt(index, offset=offset, parts=parts)
             offset += len(row.ids)
+
+    def _compare(self, value: Tensor, plan: StepPlan, what: str) -> None:
+        """Only for debugging: are the tensor ranks still of one mind?"""
+        if LANE in self._sync.kinds:
+            placement = self._stage.placement
+            stage = placement.mesh.stage
+            where = f"{what} of stage {stage}, step {plan.step}, cohort {plan.cohort}"
+            self._sync.compare(placement.group, value, where)
 
     def _say(self, plan: StepPlan, operation: Operation) -> None:
         ends = self._ends

@@ -134,6 +134,25 @@ def no_wire(name: LaneName) -> Wire:
     raise AssertionError(f"{name} has both ends here")
 
 
+def make_limits(
+    *,
+    num_pages: int = 65,
+    num_slots: int = 9,
+    max_context: int = MAX_CONTEXT,
+    prefill_tokens: int = 64,
+    cohorts: int = 1,
+) -> RunLimits:
+    """As many running sequences as slots."""
+    return RunLimits(
+        num_pages=num_pages,
+        num_slots=num_slots,
+        max_context=max_context,
+        max_running=num_slots - 1,
+        prefill_tokens=prefill_tokens,
+        cohorts=cohorts,
+    )
+
+
 def make_run(
     *stages: Stage,
     num_pages: int = 65,
@@ -157,11 +176,10 @@ def make_run(
             note=lambda *said: None,
             poison=poison,
         ),
-        limits=RunLimits(
+        limits=make_limits(
             num_pages=num_pages,
             num_slots=num_slots,
             max_context=max_context,
-            max_running=num_slots - 1,
             prefill_tokens=prefill_tokens,
             cohorts=cohorts,
         ),
