@@ -95,7 +95,7 @@ class WorkerProcess:
         self._rank = rank
         self._context: _Context = zmq.Context()
         self._inbox: SimpleQueue[bytes] = SimpleQueue()
-        self._pending: SimpleQueue[WorkerPending | None] = SimpleQueue()
+        self._pending: SimpleQueue[WorkerPending | ReportBusy | None] = SimpleQueue()
         self._encode = msgspec.msgpack.Encoder().encode
         self._failure: Exception | None = None
         self._carrier = Carrier(self._context, address=address, inbox=self._inbox)
@@ -135,6 +135,10 @@ class WorkerProcess:
             message = decode_start(data)
             if isinstance(message, Stop):
                 return
+            if isinstance(message, ReportBusy):
+                # Of all steps before it, and the result thread may be sending.
+                self._pending.put(message)
+                continue
             self._out.send(self._encode(self._answer(message)))
             if isinstance(message, AllocatePools):
                 self._results.start()
@@ -162,12 +166,13 @@ class WorkerProcess:
                 gc.collect()
                 gc.freeze()  # what a start made stays: later collections need not look at it
                 return ended
-            case ReportBusy():
-                return self._rank.report_busy()
         raise AssertionError(f"unexpected {message}")
 
     def _send_results(self) -> None:
         while (pending := self._pending.get()) is not None:
+            if isinstance(pending, ReportBusy):
+                self._out.send(self._encode(self._rank.report_busy()))
+                continue
             try:
                 result = pending.result()
             except Exception as error:

@@ -7,6 +7,7 @@ import socket as sockets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 import zmq
 
 from draftmark.core.start import (
+    BusyReport,
     FromWorkerStart,
+    ReportBusy,
     Stop,
     WeightsLoaded,
     WorkerFailed,
@@ -109,6 +112,33 @@ def test_plans_ahead_results_in_order_and_a_clean_stop(
         assert result.rows == expected[-1].rows and result.step == plan.step - 1
         expected.append(alone.execute(plan))
     assert engine.receive().rows == expected[-1].rows
+    engine.send(Stop())
+    assert worker.join() == 0
+
+
+def test_busy_time_is_that_of_all_steps_before(
+    engine: EngineSide, tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the result thread is, which is the one that may send."""
+    original = StepPending.result
+
+    def late(self: StepPending) -> StepResult | None:
+        time.sleep(0.1)
+        return original(self)
+
+    monkeypatch.setattr(StepPending, "result", late)
+    worker = Inside(tmp_path, Rank())
+    engine.start(model_dir)
+    engine.send(ReportBusy())
+    assert engine.receive() == BusyReport([0])
+    total = 0
+    for plan in plans(3):
+        engine.send(plan)
+        engine.send(ReportBusy())
+        result = engine.receive()
+        assert isinstance(result, StepResult) and result.run_us > 0
+        total += result.run_us
+        assert engine.receive() == BusyReport([total])
     engine.send(Stop())
     assert worker.join() == 0
 
