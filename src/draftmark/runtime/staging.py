@@ -25,8 +25,8 @@ POISON = -(2**62)
 WORD_BYTES = 8
 
 # A rank that tells no results may be behind in freeing entries, by as much as its result thread is
-# late: the others do not wait for it.
-PATIENCE_S = 10.0
+# late or its device hangs: who is to blame for that, the engine's watchdog knows, which comes first.
+PATIENCE_S = 600.0
 
 # Of a row of log-probabilities: chosen, rank, ids, values.
 LOGPROB_COLUMNS = 2 + 2 * MAX_LOGPROBS
