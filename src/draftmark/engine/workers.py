@@ -27,6 +27,7 @@ from draftmark.engine.worker import Answer, Worker
 _BEAT_MS = 1000
 _LISTEN_S = 0.5
 _LISTEN_MS = 20
+_LATE_WORDS_MS = 200
 _STOP_GRACE_S = 5.0
 # Until a worker that was started says its first word: importing torch from a slow disk.
 _FIRST_WORD_S = 60.0
@@ -283,7 +284,7 @@ class Workers:
     def _find_cause(self, said: dict[int, WorkerFailed], *, where: str) -> DraftmarkError:
         """Whoever died without a word, else who failed by itself, else who lost its neighbours."""
         self._hear_all(said)
-        silent = [w for w in self.all if w.is_gone and w.number not in said]
+        silent = [worker for worker in self.all if self._died_silently(worker, said)]
         if silent:
             return EngineFailure(self._obituary(silent[0], where))
         if not said:
@@ -306,6 +307,16 @@ class Workers:
             if len(said) == len(self.all) or time.monotonic() > deadline:
                 return
             time.sleep(_LISTEN_MS / 1e3)
+
+    def _died_silently(self, worker: Worker, said: dict[int, WorkerFailed]) -> bool:
+        if worker.number in said or not worker.is_gone:
+            return False
+        # What it said before it died may still be on its way.
+        worker.channel.socket.poll(_LATE_WORDS_MS)
+        words = worker.hear_last_words()
+        if words is not None:
+            said[worker.number] = words
+        return words is None
 
     def _obituary(self, worker: Worker, where: str) -> str:
         begun = [place for place in self._places_of(worker) if place.trace.step >= 0]

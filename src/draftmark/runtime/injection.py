@@ -1,15 +1,19 @@
 """Faults on demand (`--inject`), so that tests can have them in whole processes.
 
 delay=MS            every step and every lane operation of every worker is late, by up to MS
-drop=WORKER:STEP    the worker drops its connections to the others at that step
+drop=WORKER:STEP    the worker's connections to others over TCP are cut at that step
 exit=WORKER:STEP    the worker is gone at that step, without a word
 hang=WORKER:STEP    the worker sleeps at that step, for ever
+
+Steps are those of serving: it begins when their numbers begin again after the warm-up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -31,6 +35,8 @@ class InjectedFaults:
     max_delay_s: float = 0.0
     at_step: dict[str, int] = field(default_factory=dict)
     random: random.Random = field(default_factory=random.Random)
+    is_serving: bool = False
+    last_step: int = -1
 
     @classmethod
     def of(cls, wanted: Iterable[str], *, worker: int) -> InjectedFaults:
@@ -64,11 +70,24 @@ class InjectedFaults:
         """Called at the head of every step."""
         if self.max_delay_s:
             time.sleep(self.random.uniform(0.0, self.max_delay_s))
-        for kind in [kind for kind, at in self.at_step.items() if step >= at]:
+        self.is_serving |= step <= self.last_step
+        self.last_step = step
+        due = [kind for kind, at in self.at_step.items() if step >= at]
+        for kind in due if self.is_serving else []:
             del self.at_step[kind]
             if kind == "drop" and communicators is not None:
                 communicators.drop()
+                _shut_connections()
             elif kind == "exit":
                 os._exit(_EXIT_STATUS)
             elif kind == "hang":
                 threading.Event().wait()
+
+
+def _shut_connections() -> None:
+    """As a network does that goes away: aborting a group of gloo leaves its pairs connected."""
+    for name in os.listdir("/proc/self/fd"):
+        # Not a socket, not connected (one that listens must not be shut), or closed meanwhile.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
+            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername():
+                one.shutdown(socket.SHUT_RDWR)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import re
-import signal
-import subprocess
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from draftmark.cli.main import main
 from tests.fakes import command_line
 from tests.fakes.chat_server import chat_server
+from tests.fakes.server_process import ENGINE, ServerProcess, serving
 
-START_S = 60.0
 KEY = "secret"
-
-
-@dataclass
-class Server:
-    process: subprocess.Popen[str]
-    url: str
-
-    def child(self, words: str) -> psutil.Process:
-        """The one process below it with these words in its command line."""
-        below = psutil.Process(self.process.pid).children(recursive=True)
-        [found] = [process for process in below if words in " ".join(process.cmdline())]
-        return found
 
 
 @pytest.fixture
@@ -43,33 +23,17 @@ def key_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(model_dir: Path, key_file: Path) -> Iterator[Server]:
+def server(model_dir: Path, key_file: Path) -> Iterator[ServerProcess]:
     """Two stages, reachable with a key."""
     flags = ("--port", "0", "--pp", "2", "--stages", "1,1", "--api-key-file", str(key_file))
-    process = subprocess.Popen(
-        command_line.command("serve", str(model_dir), *flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    lines: queue.Queue[str] = queue.Queue()
-    assert process.stdout is not None
-    pump = threading.Thread(target=lambda out: [lines.put(x) for x in out], args=(process.stdout,))
-    pump.start()
-    url = None
-    while url is None:
-        url = re.search(r" at (http://[^/]+)/v1", lines.get(timeout=START_S))
-    yield Server(process, url[1])
-    process.kill()
-    process.wait()
-    pump.join()
-    process.stdout.close()
+    with serving(command_line.command("serve", str(model_dir), *flags)) as started:
+        yield started
 
 
 def test_everything_of_a_live_server_is_shown(
-    server: Server, key_file: Path, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess, key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["stacks", "--url", server.url]
+    argv = ["stacks", "--url", server.wait_url()]
     assert main(argv) == 1
     assert "an API key is needed" in capsys.readouterr().err
     assert main([*argv, "--api-key-file", str(key_file)]) == 0
@@ -92,15 +56,15 @@ def test_everything_of_a_live_server_is_shown(
 
 
 def test_an_engine_that_hangs_leaves_the_servers_own(
-    server: Server, key_file: Path, capsys: pytest.CaptureFixture[str]
+    server: ServerProcess, key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = server.child("draftmark.engine.process")
-    os.kill(engine.pid, signal.SIGSTOP)
-    assert main(["stacks", "--url", f"{server.url}/v1", "--api-key-file", str(key_file)]) == 1
+    url = server.wait_url()
+    server.child(ENGINE).suspend()
+    assert main(["stacks", "--url", f"{url}/v1", "--api-key-file", str(key_file)]) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("the engine did not answer within 3 s\n\nStacks of the API process\n")
     assert "server/app.py" in shown
-    assert server.process.wait(15) == 1  # it gives up by itself
+    assert server.end(15) == 1  # it gives up by itself
 
 
 @pytest.mark.parametrize(

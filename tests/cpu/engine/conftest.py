@@ -7,6 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,22 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def socket_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where sockets' directories are made; empty again at the end, but for one report of stacks an
+def socket_root() -> Iterator[Path]:
+    """Where sockets' directories are made."""
+    with temporary_root() as root:
+        yield root
+
+
+@contextmanager
+def temporary_root() -> Iterator[Path]:
+    """The directory for temporary files; empty again at the end, but for one report of stacks an
     engine that failed. Short, as sockets want it."""
-    with tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as name:
-        monkeypatch.setattr(tempfile, "tempdir", name)
-        monkeypatch.setenv("TMPDIR", name)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="dm-", dir="/tmp") as name,
+    ):
+        patch.setattr(tempfile, "tempdir", name)
+        patch.setenv("TMPDIR", name)
         yield Path(name)
         left = sorted(path.name for path in Path(name).iterdir())
         starts = [match[1] for word in left if (match := REPORT.fullmatch(word))]

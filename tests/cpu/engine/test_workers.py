@@ -112,6 +112,22 @@ def test_the_cause_is_named_and_not_its_neighbours(
         workers.receive_result()
 
 
+def test_last_words_that_come_after_the_death_are_heard(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were sent before it, and are on their way when the life line is at its end."""
+    monkeypatch.setattr(module, "_LISTEN_S", 0.0)
+    workers = start(2)
+    workers.place(PP2)
+    worker = workers.all[1]
+    words = [None, CRASH]
+    monkeypatch.setattr(worker.channel, "receive", lambda: words.pop(0) if words else None)
+    os.kill(worker.child.pid, signal.SIGKILL)
+    worker.child.wait(10)
+    with pytest.raises(EngineFailure, match="worker 1 crashed: IndexError: 7"):
+        workers.report_death("in step 7")
+
+
 def test_a_worker_that_is_silent_ends_the_start(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,59 @@
+"""A llama of random weights that four workers can share, and its tokenizer: a model directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.fakes.tokenizer import write_model_dir
+
+HIDDEN, LAYERS, HEADS, KV_HEADS, MIDDLE, VOCAB = 32, 4, 4, 2, 48, 264
+MAX_CONTEXT = 512
+
+
+def write_tiny_model(directory: Path) -> Path:
+    """Float64, so that a token differs only where the logic does."""
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": HIDDEN,
+        "intermediate_size": MIDDLE,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": MAX_CONTEXT,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
+        "eos_token_id": 263,
+    }
+    rng = np.random.default_rng(0)
+    size = HIDDEN // HEADS
+    shapes = {
+        "model.embed_tokens.weight": (VOCAB, HIDDEN),
+        "model.norm.weight": (HIDDEN,),
+        "lm_head.weight": (VOCAB, HIDDEN),
+    }
+    of_layer = {
+        "self_attn.q_proj": (HEADS * size, HIDDEN),
+        "self_attn.k_proj": (KV_HEADS * size, HIDDEN),
+        "self_attn.v_proj": (KV_HEADS * size, HIDDEN),
+        "self_attn.o_proj": (HIDDEN, HEADS * size),
+        "mlp.gate_proj": (MIDDLE, HIDDEN),
+        "mlp.up_proj": (MIDDLE, HIDDEN),
+        "mlp.down_proj": (HIDDEN, MIDDLE),
+        "input_layernorm": (HIDDEN,),
+        "post_attention_layernorm": (HIDDEN,),
+    }
+    for layer in range(LAYERS):
+        shapes |= {f"model.layers.{layer}.{name}.weight": s for name, s in of_layer.items()}
+    tensors = {name: rng.normal(len(shape) == 1, 0.35, shape) for name, shape in shapes.items()}
+    write_model_dir(directory)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
