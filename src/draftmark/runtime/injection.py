@@ -10,7 +10,6 @@ Steps are those of serving: it begins when their numbers begin again after the w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import socket
@@ -18,6 +17,8 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import psutil
 
 from draftmark.core.errors import ConfigError
 from draftmark.parallel.communicators import Communicators
@@ -86,8 +87,8 @@ class InjectedFaults:
 
 def _shut_connections() -> None:
     """As a network does that goes away: aborting a group of gloo leaves its pairs connected."""
-    for name in os.listdir("/proc/self/fd"):
-        # Not a socket, not connected (one that listens must not be shut), or closed meanwhile.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getpeername():
-                one.shutdown(socket.SHUT_RDWR)
+    for link in psutil.Process().net_connections("tcp"):
+        if link.status == psutil.CONN_ESTABLISHED:
+            ours = socket.socket(fileno=link.fd)
+            ours.shutdown(socket.SHUT_RDWR)
+            ours.detach()  # whose it is closes it
