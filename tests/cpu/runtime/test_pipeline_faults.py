@@ -40,7 +40,7 @@ from tests.fakes import thread_group
 Plant = Callable[[pytest.MonkeyPatch], None]
 # A row that ran twice is an answer that the host cannot count; garbage may be no index of anything.
 OTHER_ANSWER = "other tokens|other end|other result|emitted tokens, the host knows"
-CRASH = f"{OTHER_ANSWER}|index .*out of"
+CRASH = f"{OTHER_ANSWER}|index .*out of|generation that is not there"
 
 
 # -- checks, taken out ----------------------------------------------------------------------------
@@ -474,13 +474,13 @@ FAULTS = {
     "cohort moved too soon": Fault(on_loop=rows_move_too_soon, checks=(DIRECTORY,)),
     "row planned too soon": Fault(on_loop=rows_come_a_turn_too_soon, checks=(DIRECTORY,)),
     "sends of returns swapped": Fault(
-        plant=sends_are_swapped("return"), checks=(HEADERS,), slow_rank=0
+        plant=sends_are_swapped("return"), checks=(HEADERS,), answer=CRASH, slow_rank=0
     ),
     "sends of hidden states swapped": Fault(
         plant=sends_are_swapped("forward"), checks=(HEADERS,), answer=CRASH, slow_rank=1
     ),
     "receives of returns swapped": Fault(plant=receives_are_swapped, checks=(HEADERS,)),
-    "outlet of one buffer": Fault(plant=outlet_of_one_buffer, checks=(HEADERS,)),
+    "outlet of one buffer": Fault(plant=outlet_of_one_buffer, checks=(HEADERS,), answer=CRASH),
     "buffer released before it is used": Fault(
         plant=buffer_released_before_it_is_used, answer="generation that is not there"
     ),

@@ -10,7 +10,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -45,7 +47,7 @@ from tests.cpu.runtime.pipeline_harness import (
 # Histories in which much happens, by number of cohorts.
 SEEDS = {
     "llama": {1: 10, 2: 4, 3: 18, 4: 22},
-    "qwen3": {2: 22, 3: 18, 4: 13},
+    "qwen3": {2: 22, 3: 18},
 }
 EVENTS = (
     "preemptions",
@@ -67,21 +69,18 @@ CUTS = [
     ("llama", Cut(stages=(2, 2), cohorts=2)),
     ("llama", Cut(stages=(1, 3), cohorts=1)),
     ("llama", Cut(stages=(2, 1, 1), cohorts=4)),
-    ("llama", Cut(stages=(1, 1, 1, 1), cohorts=3)),
     ("llama", Cut(stages=(1, 1, 1, 1), cohorts=2, stages_per_worker=2)),
-    ("llama", Cut(stages=(1, 2, 1), cohorts=2, lanes="test")),
     ("llama", Cut(tp=2)),
     ("qwen3", Cut(stages=(3, 1), cohorts=3)),
-    ("qwen3", Cut(stages=(1, 1, 1, 1), cohorts=4)),
+    ("qwen3", Cut(stages=(1, 1, 1, 1), cohorts=3)),
     ("qwen3", Cut(stages=(1, 3), cohorts=2, tp=2)),
-    ("qwen3", Cut(stages=(2, 1, 1), cohorts=2, lanes="local")),
+    ("qwen3", Cut(stages=(1, 2, 1), cohorts=2, lanes="test")),
 ]
 # Up to eight ranks on few cores: fewer requests.
 WIDE_CUTS = [
     ("llama", Cut(stages=(2, 2), tp=2, cohorts=2)),
     ("llama", Cut(tp=4, cohorts=2)),
     ("llama", Cut(stages=(2, 2), tp=4, cohorts=2)),
-    ("qwen3", Cut(stages=(3, 1), tp=4, cohorts=2)),
 ]
 WIDE_SEED, WIDE_REQUESTS = 5, 6
 
@@ -140,10 +139,16 @@ def every_cut() -> list[Cut]:
 @pytest.mark.parametrize("family", SEEDS)
 @pytest.mark.parametrize("cut", every_cut(), ids=str)
 def test_many_more_cuts_and_histories(family: str, cut: Cut) -> None:
-    for seed in range(200, 202):
-        num_requests = 6 if cut.tp == 4 else 12
-        played = check_equal(cut, family=family, seed=seed, num_requests=num_requests)
-        played.check_alone(family)
+    seed = 200 if family == "llama" else 201
+    num_requests = 6 if cut.tp == 4 else 12
+    check_equal(cut, family=family, seed=seed, num_requests=num_requests)
+    check_base_alone(family, seed, cut.cohorts, num_requests)
+
+
+@cache
+def check_base_alone(*history: Any) -> None:
+    """Once for all cuts that were compared with it."""
+    one_stage(*history).check_alone(history[0])
 
 
 @pytest.mark.slow
@@ -235,7 +240,7 @@ def test_a_bad_layer_is_blamed_by_its_number_and_fails_its_requests_only(layer: 
 
 # -- one recorded plan file -----------------------------------------------------------------------
 
-PARTS = [((NUM_LAYERS,), "local"), ((1, 3), "test"), ((2, 1, 1), "local")]
+PARTS = [((1, 3), "test"), ((2, 1, 1), "local")]
 
 
 def start_rank(header: RecordingHeader, stages: tuple[int, ...], lanes: str) -> Rank:
@@ -276,7 +281,8 @@ def record(directory: Path, history: History, *, dtype: str) -> tuple[Path, list
     rank = start_rank(header, (NUM_LAYERS,), "local")
     played = history.play(rank)
     rank.close()
-    assert not {e for e in EVENTS if not played.events()[e]} - {"moves", "stops", "inert rows"}
+    rare = {"moves", "stops", "inert rows", "preemptions"}
+    assert not {e for e in EVENTS if not played.events()[e]} - rare
     path, late = directory / "run.jsonl", history.depth
     plans, results = played.loop.plans, played.loop.results
     with PlanRecorder(path, header) as recorder:
@@ -290,7 +296,8 @@ def record(directory: Path, history: History, *, dtype: str) -> tuple[Path, list
 
 
 @pytest.mark.parametrize(
-    "dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.slow)]
+    "dtype",
+    ["bfloat16", *(pytest.param(d, marks=pytest.mark.slow) for d in ("float32", "float64"))],
 )
 @pytest.mark.parametrize(("cohorts", "seed"), [(2, 4), pytest.param(3, 18, marks=pytest.mark.slow)])
 def test_one_recorded_file_gives_the_same_bits_in_any_stages(
