@@ -25,7 +25,7 @@ POISON = -(2**62)
 WORD_BYTES = 8
 
 # A rank that tells no results may be behind in freeing entries, by as much as its result thread is
-# late or its device hangs: who is to blame for that, the engine's watchdog knows, which comes first.
+# late or its device hangs: whom to blame, the engine's watchdog knows, which strikes first.
 PATIENCE_S = 600.0
 
 # Of a row of log-probabilities: chosen, rank, ids, values.
