@@ -63,7 +63,11 @@ class Communicators:
             group: Any = make(
                 prefixed, rank, len(workers), host=host, timeout=timeout, device=device
             )
-            _try(group, on_gpu=on_gpu, device=device)
+            where = device if on_gpu else torch.device("cpu")
+            if is_tensor:
+                _try_gather(group, where)
+            else:
+                _try_lane(group, where)
             self._groups[name] = group
             self.names.append(name)
             logger.info("communicator %d: %s, workers %s", len(self.names), name, list(workers))
@@ -148,22 +152,23 @@ def _make_nccl(
 
     options = ProcessGroupNCCL.Options()
     options._timeout = timeout
-    group = ProcessGroupNCCL(store, rank, size, options)
-    group.eager_connect_single_device(device)
-    return group
+    return ProcessGroupNCCL(store, rank, size, options)
 
 
-def _try(group: Any, *, on_gpu: bool, device: torch.device) -> None:
-    """One small exchange in every direction, waited for."""
-    where = device if on_gpu else torch.device("cpu")
-    mine = torch.full((1,), group.rank(), dtype=torch.int64, device=where)
-    if group.size() == 2:
-        for sender in (0, 1):
-            if group.rank() == sender:
-                group.send([mine], 1 - sender, 0).wait()
-            else:
-                _check(_received(group, sender, like=mine), [sender])
-    every = torch.empty(group.size(), dtype=torch.int64, device=where)
+def _try_lane(group: Any, device: torch.device) -> None:
+    """One small message each way, waited for; with NCCL this is what connects the two."""
+    mine = torch.full((1,), group.rank(), dtype=torch.int64, device=device)
+    for sender in (0, 1):
+        if group.rank() == sender:
+            group.send([mine], 1 - sender, 0).wait()
+        else:
+            _check(_received(group, sender, like=mine), [sender])
+
+
+def _try_gather(group: Any, device: torch.device) -> None:
+    """Likewise for a tensor group."""
+    mine = torch.full((1,), group.rank(), dtype=torch.int64, device=device)
+    every = torch.empty(group.size(), dtype=torch.int64, device=device)
     group._allgather_base(every, mine).wait()
     _check(every, range(group.size()))
 

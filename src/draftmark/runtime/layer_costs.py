@@ -1,14 +1,14 @@
 """How long a layer takes and how long the ends of the model: what the layer split is found from.
 
-Two small models of the same shapes are timed through ordinary steps, one of a single layer and one
-of several; their difference is that of layers alone. Weights are whatever the memory held, made
-finite: times do not depend on them.
+Two small models of the same shapes run ordinary steps, one of a single layer and one of several:
+their difference is that of layers alone. The ends are timed by themselves. All weights are one
+number: times do not depend on them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +18,7 @@ from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.start import LayerCosts, LoadWeights
 from draftmark.core.step import StepPlan
 from draftmark.core.warmup import VERIFY_ROWS, WarmUp, WarmUpLimits
+from draftmark.kernels import sample as op
 from draftmark.kernels.backends import Backends
 from draftmark.models.config import Description
 from draftmark.models.stage import build
@@ -25,6 +26,7 @@ from draftmark.parallel.mesh import Mesh
 from draftmark.runtime.device import dtype_of
 from draftmark.runtime.memory import RunLimits
 from draftmark.runtime.pipeline import make_lone_run
+from draftmark.runtime.sample_state import make_sample_tables
 
 # Layers of the larger model: enough that their weights do not stay in a cache.
 _MANY_LAYERS = 9
@@ -46,21 +48,18 @@ def measure_layers(
     )
     one = _Model(1, description, load, limits, device=device, backends=backends)
     many = _Model(_MANY_LAYERS, description, load, limits, device=device, backends=backends)
-    costs = []
-    for rows in sizes:
-        base_ms, many_ms = one.step_ms(rows), many.step_ms(rows)
-        layer_ms = max(many_ms - base_ms, 0.0) / (_MANY_LAYERS - 1)
-        embedding_ms = one.embedding_ms(rows)
-        costs.append(
-            LayerCosts(
-                verify_rows=rows,
-                context_tokens=limits.context,
-                layer_ms=round(layer_ms, 4),
-                embedding_ms=round(embedding_ms, 4),
-                head_ms=round(max(base_ms - layer_ms - embedding_ms, 0.0), 4),
-            )
+    return [
+        LayerCosts(
+            verify_rows=rows,
+            context_tokens=limits.context,
+            layer_ms=round(
+                max(many.step_ms(rows) - one.step_ms(rows), 0.0) / (_MANY_LAYERS - 1), 4
+            ),
+            embedding_ms=round(one.embedding_ms(rows), 4),
+            head_ms=round(one.head_ms(rows), 4),
         )
-    return costs
+        for rows in sizes
+    ]
 
 
 class _Model:
@@ -107,26 +106,53 @@ class _Model:
         self._warm_up = WarmUp(self._step, limits)
 
     def step_ms(self, rows: int) -> float:
+        """What the stage computes; what a step costs beside that, every stage pays."""
         return self._warm_up.verify(rows, time.perf_counter() + _SECONDS_EACH).ms
 
-    @torch.inference_mode()
     def embedding_ms(self, rows: int) -> float:
         embedding = self._stage.embedding
         assert embedding is not None
         ids = torch.zeros(rows, dtype=torch.int64, device=self._device)
+        return self._best_ms(lambda: embedding(ids))
+
+    def head_ms(self, rows: int) -> float:
+        """Final norm, head and a greedy sample."""
+        stage, config = self._stage, self._stage.config
+        norm = stage.norm
+        assert norm is not None
+        hidden = torch.ones(
+            (rows, config.hidden_size), dtype=stage.placement.dtype, device=self._device
+        )
+        slots = torch.arange(rows, device=self._device)
+        tables = make_sample_tables(
+            num_slots=rows, vocab_size=config.vocab_size, device=self._device
+        )
+        flags = (op.RowFlag.PLAIN,) * rows
+
+        def run() -> Tensor:
+            logits = stage.logits(norm(hidden)[0])
+            return op.sample(
+                logits, slots=slots, position=slots, tables=tables, flags=flags, backend="torch"
+            )
+
+        return self._best_ms(run)
+
+    @torch.inference_mode()
+    def _best_ms(self, call: Callable[[], Tensor]) -> float:
         times = []
         for _ in range(_REPEATS):
             began = time.perf_counter()
-            embedding(ids)
+            call()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             times.append(time.perf_counter() - began)
         return 1e3 * min(times)
 
     def _step(self, plan: StepPlan) -> float:
-        began = time.perf_counter()
+        [before] = self._run.busy_us
         self._run.launch(plan).result()
-        return 1e3 * (time.perf_counter() - began)
+        [after] = self._run.busy_us
+        return (after - before) / 1e3
 
 
 @dataclass(frozen=True, slots=True)
