@@ -152,11 +152,14 @@ def _make_nccl(
 
     options = ProcessGroupNCCL.Options()
     options._timeout = timeout
-    return ProcessGroupNCCL(store, rank, size, options)
+    group = ProcessGroupNCCL(store, rank, size, options)
+    # torch warns that messages of such a group are then serialised: a lane has only one direction.
+    group.eager_connect_single_device(device)
+    return group
 
 
 def _try_lane(group: Any, device: torch.device) -> None:
-    """One small message each way, waited for; with NCCL this is what connects the two."""
+    """One small message each way, waited for."""
     mine = torch.full((1,), group.rank(), dtype=torch.int64, device=device)
     for sender in (0, 1):
         if group.rank() == sender:
