@@ -33,7 +33,7 @@ SMALL = {
     "prefill_tokens": 32,
 }
 # Longer than any step on a busy machine, shorter than a person's patience.
-LIMIT_S = 4.0
+LIMIT_S = 5.0
 IDLE_S = LIMIT_S + 1.0
 
 
