@@ -345,6 +345,6 @@ def _name(question: ToWorkerStart) -> str:
 
 def _is_hearsay(failure: WorkerFailed) -> bool:
     """Whether a worker failed because another one was gone or did not come."""
-    return failure.kind == "LaneBroken" or any(
+    return failure.kind in ("LaneBroken", "GroupBroken") or any(
         words in failure.message.lower() for words in _OF_PEERS
     )

@@ -17,6 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from draftmark.core.errors import EngineFailure
+
+
+class GroupBroken(EngineFailure):
+    """Another tensor rank is gone, or did not come in time."""
+
+    code = "group_broken"
+
 
 class TensorGroup(Protocol):
     """One rank's end of the tensor axis."""
@@ -104,7 +112,11 @@ class ProcessTensorGroup:
     def _gathered(self, x: Tensor) -> tuple[Tensor, ...]:
         """x of every rank, in rank order."""
         parts = x.new_empty((self.size * x.shape[0], *x.shape[1:]))
-        self._group._allgather_base(parts, x.contiguous()).wait()
+        try:
+            self._group._allgather_base(parts, x.contiguous()).wait()
+        except RuntimeError as error:  # what torch raises for a lost or late peer
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise GroupBroken(f"the group of tensor rank {self.rank} broke: {reason}") from error
         return parts.view(self.size, *x.shape).unbind()
 
 
