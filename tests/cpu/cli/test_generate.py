@@ -70,6 +70,7 @@ def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "error: no such directory: no/such/model\n"
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_shows_its_log(
     model_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

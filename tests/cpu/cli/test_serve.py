@@ -95,6 +95,7 @@ def test_the_printed_request_works_and_sigterm_ends_with_0(start: Start) -> None
     assert status == 0 and "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_loading_leaves_nothing(start: Start) -> None:
     server = start(hang_in="load")
     server.read_until("loading")
@@ -104,6 +105,7 @@ def test_ctrl_c_while_loading_leaves_nothing(start: Start) -> None:
     assert status == 0 and "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_is_one_line_and_1(start: Start) -> None:
     status, errors = start(refuse_in="load:CheckpointError:model.safetensors is cut off").end()
     assert status == 1

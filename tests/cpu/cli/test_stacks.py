@@ -30,6 +30,7 @@ def server(model_dir: Path, key_file: Path) -> Iterator[ServerProcess]:
         yield started
 
 
+@pytest.mark.slow
 def test_everything_of_a_live_server_is_shown(
     server: ServerProcess, key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_everything_of_a_live_server_is_shown(
         place = shown.index(heading, place) + 1
 
 
+@pytest.mark.slow
 def test_an_engine_that_hangs_leaves_the_servers_own(
     server: ServerProcess, key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ def report(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_table_is_measured_kept_and_used(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -247,6 +247,7 @@ with Engine({model!r}, worker=worker_process.command(step_ms=5)) as engine:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_aborts_the_call_and_leaves_the_engine(model_dir: Path, socket_root: Path) -> None:
     script = INTERRUPTED.format(root=str(ROOT), model=str(model_dir))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)

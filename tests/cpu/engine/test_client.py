@@ -183,6 +183,7 @@ async def test_two_engines_at_once(harness: Harness) -> None:
         assert (await read(stream))[1].finish is LENGTH
 
 
+@pytest.mark.slow
 async def test_stacks_on_demand(harness: Harness) -> None:
     """A stopped worker makes the report wait for a second; the loop goes on meanwhile."""
     client = await harness.start(faults={"step_ms": 5}, pp=2, stages="1,1")
@@ -215,6 +216,7 @@ async def _gaps(stream: OutputStream, *, until: asyncio.Future[list[str]]) -> li
     return gaps
 
 
+@pytest.mark.slow
 async def test_stacks_of_an_engine_that_does_not_answer(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ async def test_a_worker_that_dies_in_a_step(harness: Harness) -> None:
     await _fails_within(client, streams, "worker 0", "SIGKILL", "step")
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hangs(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     client = await harness.start(faults={"hang_step": 3}, step_timeout_s=0.5)
     streams = submit(client, [[1, 2]], max_tokens=400)
@@ -118,6 +119,7 @@ async def test_a_stopped_worker(harness: Harness) -> None:
     assert "none came: the process is stopped" in take_report(client)
 
 
+@pytest.mark.slow
 async def test_a_stopped_engine(harness: Harness) -> None:
     client = await harness.start(faults={"step_ms": 5}, options={"silence_limit_s": 1.5})
     streams = submit(client, [[1, 2]], max_tokens=400)
@@ -158,6 +160,7 @@ async def test_a_worker_that_takes_long_to_import_is_waited_for(harness: Harness
     assert client.state.state == "ready"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phase",
     ["load", *(pytest.param(name, marks=pytest.mark.slow) for name in ("init", "allocate"))],
@@ -244,6 +247,7 @@ def _api(
     return api, [child.pid for child in psutil.Process(api.pid).children(recursive=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["worker", pytest.param("engine", marks=pytest.mark.slow), ""])
 def test_a_killed_api_process_takes_everything_along(
     model_dir: Path, socket_root: Path, stopped: str

@@ -42,6 +42,7 @@ def workers() -> Iterator[Workers]:
     context.destroy(linger=0)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 def test_a_plan_for_a_dead_worker_names_its_death(workers: Workers) -> None:
     with pytest.raises(PeerGone):

@@ -77,6 +77,7 @@ def test_answers_come_in_the_order_of_the_workers(start: Start) -> None:
     assert second == joined[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "killed", "expected"),
     [
@@ -112,6 +113,7 @@ def test_the_cause_is_named_and_not_its_neighbours(
         workers.receive_result()
 
 
+@pytest.mark.slow
 def test_last_words_that_come_after_the_death_are_heard(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +130,7 @@ def test_last_words_that_come_after_the_death_are_heard(
         workers.report_death("in step 7")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_silent_ends_the_start(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_worker_that_is_silent_ends_the_start(
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_ends_the_start(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_WORD_S", 0.5)
     workers = start(2, limit_s=0.5)
@@ -169,6 +173,7 @@ async def test_several_workers_serve_as_one_does(harness: Harness) -> None:
     assert len(client.stats.stage_busy_us) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "error", "words"),
     [

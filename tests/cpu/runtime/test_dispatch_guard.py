@@ -223,6 +223,7 @@ def test_without_checks_headers_are_not_read(monkeypatch: pytest.MonkeyPatch) ->
     assert guard.faults == [] and guard.headers == 0
 
 
+@pytest.mark.slow
 def test_what_lives_after_a_history_lived_before_it() -> None:
     """Beyond what can be reached from the run: caches, globals, cycles."""
     guarded_history((1, 1), num_steps=20)
@@ -283,6 +284,7 @@ def left_behind(request: pytest.FixtureRequest) -> Iterator[str]:
 KEPT: list[Tensor] = []
 
 
+@pytest.mark.slow
 def test_a_buffer_that_outlives_its_step_is_seen(
     left_behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_many_more_histories(stage: Stage, seed: int) -> None:
     run_history(stage, seed, num_requests=25)
 
 
+@pytest.mark.slow
 def test_the_histories_preempt_hit_the_cache_and_end_on_the_device(llama: Stage) -> None:
     """With the fast backends too; and or the tests above would prove little."""
     loops = [run_history(llama, seed) for seed in (1, 3, 4, 5, 7)]

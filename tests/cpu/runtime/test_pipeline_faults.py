@@ -495,8 +495,9 @@ FAULTS = {
     ),
     "a rank with fewer rows": Fault(plant=last_rank_runs(fewer_rows), answer="bytes were sent"),
 }
+# With every check in place in the fast run, the rest with all tests.
 CASES = [
-    (name, disarmed)
+    pytest.param(name, disarmed, marks=pytest.mark.slow if disarmed or not fault.checks else ())
     for name, fault in FAULTS.items()
     for disarmed in range(len(fault.checks) + bool(fault.answer))
 ]
@@ -513,6 +514,7 @@ def test_a_planted_fault_turns_the_equality_test_red(
     assert re.search(expected, said), said
 
 
+@pytest.mark.slow
 def test_an_early_return_harms_no_honest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs the overlap of the stages, and no answer."""
     one_stage("llama", 4, 2)
@@ -539,6 +541,7 @@ def _unchecked(loop: PipelineLoop) -> None:
     loop.scheduler.check = lambda: None  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_bad_layer_lost_between_stages_is_seen(
     layer: int, monkeypatch: pytest.MonkeyPatch
@@ -556,6 +559,7 @@ def test_a_bad_layer_lost_between_stages_is_seen(
         check_blame(cut, layer=layer)
 
 
+@pytest.mark.slow
 def test_tensor_ranks_that_differ_in_a_bit_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """No token need differ for it."""
     sums_in_another_order(monkeypatch)
@@ -563,6 +567,7 @@ def test_tensor_ranks_that_differ_in_a_bit_are_seen(monkeypatch: pytest.MonkeyPa
         check_equal(Cut(stages=(2, 2), tp=4, cohorts=2), seed=5, num_requests=6)
 
 
+@pytest.mark.slow
 def test_a_hang_is_a_failure_with_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stage 0 loses its messages: stage 1 waits, and the report says where."""
     monkeypatch.setattr(pipeline_harness, "HANG_S", 1.0)

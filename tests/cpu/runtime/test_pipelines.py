@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from _pytest.mark import ParameterSet
 
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.config import Config
@@ -99,19 +100,29 @@ def check_equal(
     return played
 
 
-@pytest.mark.parametrize("case", CUTS, ids=name)
+def fast_and_slow(
+    cases: list[tuple[str, Cut]], *, fast: tuple[int, ...]
+) -> list[tuple[str, Cut] | ParameterSet]:
+    return [
+        case if index in fast else pytest.param(case, marks=pytest.mark.slow)
+        for index, case in enumerate(cases)
+    ]
+
+
+@pytest.mark.parametrize("case", fast_and_slow(CUTS, fast=(0, 8)), ids=name)
 def test_any_cut_is_one_stage(case: tuple[str, Cut]) -> None:
     family, cut = case
     check_equal(cut, family=family, seed=SEEDS[family][cut.cohorts])
 
 
-@pytest.mark.parametrize("case", WIDE_CUTS, ids=name)
+@pytest.mark.parametrize("case", fast_and_slow(WIDE_CUTS, fast=(0,)), ids=name)
 def test_any_cut_with_a_tensor_axis_is_one_rank(case: tuple[str, Cut]) -> None:
     """Four ranks share two KV heads."""
     family, cut = case
     check_equal(cut, family=family, seed=WIDE_SEED, num_requests=WIDE_REQUESTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", SEEDS)
 def test_one_stage_gives_what_each_request_gives_alone(family: str) -> None:
     """The histories above, and that they are worth the name."""
@@ -159,6 +170,7 @@ def test_slow_ranks_and_slow_lanes(seed: int) -> None:
         check_equal(cut, seed=seed, num_requests=6, delay_s=0.06, wire_delay_s=0.01)
 
 
+@pytest.mark.slow
 def test_a_late_result_thread_of_a_first_stage_is_waited_for() -> None:
     """Who tells no result may be behind with its staging: nothing of the scheduler's waits for
     it."""
@@ -226,6 +238,7 @@ def check_blame(cut: Cut, *, layer: int) -> list[object]:
     return [(result.rows, result.bad_prefill) for result in loop.results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layer", [pytest.param(n, marks=[] if n == 1 else pytest.mark.slow) for n in range(NUM_LAYERS)]
 )
@@ -295,6 +308,7 @@ def record(directory: Path, history: History, *, dtype: str) -> tuple[Path, list
     return path, played.results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dtype",
     ["bfloat16", *(pytest.param(d, marks=pytest.mark.slow) for d in ("float32", "float64"))],

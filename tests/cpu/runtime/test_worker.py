@@ -195,6 +195,7 @@ def life() -> Iterator[tuple[sockets.socket, int]]:
         yield ours, theirs.fileno()
 
 
+@pytest.mark.slow
 def test_the_process_itself(
     engine: EngineSide, tmp_path: Path, model_dir: Path, life: tuple[sockets.socket, int]
 ) -> None:

@@ -105,6 +105,7 @@ def test_of_equal_cohorts_the_turns_own_gets_the_row_so_that_it_verifies_soonest
     ]
 
 
+@pytest.mark.slow
 def test_of_cohorts_with_equal_rows_the_one_with_less_kv_gets_the_row() -> None:
     simulation = big(2, prefill_tokens=200)
     simulation.add(make_request(0, prompt=prompt_of(200), max_tokens=500))
@@ -121,7 +122,7 @@ def test_of_cohorts_with_equal_rows_the_one_with_less_kv_gets_the_row() -> None:
 
 
 @pytest.mark.parametrize("num_cohorts", [2, 3, 4])
-@pytest.mark.parametrize("num_rows", [4, 17, 40])
+@pytest.mark.parametrize("num_rows", [4, 17, pytest.param(40, marks=pytest.mark.slow)])
 def test_rows_move_when_a_cohort_runs_empty(num_cohorts: int, num_rows: int) -> None:
     simulation = big(num_cohorts)
     add(simulation, range(num_rows))

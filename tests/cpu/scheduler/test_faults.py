@@ -230,10 +230,12 @@ def reds(
             yield str(error)
 
 
+@pytest.mark.slow
 def test_nothing_is_red_without_a_fault() -> None:
     assert list(reds()) == []
 
 
+@pytest.mark.slow
 def test_returns_that_are_applied_early_harm_no_honest_plan() -> None:
     assert list(reds(make_worker=AppliesReturnsEarly)) == []
 

@@ -122,6 +122,7 @@ class Stream:
         return events("\n".join(line for line in self._lines if line).replace("\n", "\n\n"))
 
 
+@pytest.mark.slow
 def test_sigterm_lets_running_answers_end(model_dir: Path) -> None:
     with serving(model_dir, "--worker", "step_ms=10") as served:
         url = served.url

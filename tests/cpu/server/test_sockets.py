@@ -111,6 +111,7 @@ async def test_one_event_a_step_while_the_client_reads() -> None:
         assert len(stream) == 41
 
 
+@pytest.mark.slow
 async def test_events_are_joined_only_when_the_socket_is_behind() -> None:
     """The engine is done before the client has read anything: 16 MB of events, one a token."""
     engine = FakeEngine(capacity=16)
