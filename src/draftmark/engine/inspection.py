@@ -10,24 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-import zmq
 
 from draftmark.cache.budget import Budget
 from draftmark.core.declared import Declared, Resolved
-from draftmark.core.resolve import check_built, count_workers, resolve, to_dict
+from draftmark.core.resolve import count_workers
 from draftmark.core.start import (
     DescribeWeights,
     DeviceFacts,
     ModelFacts,
     WeightsLoaded,
     WorkerHello,
-    WorkerInit,
 )
-from draftmark.engine.launch import WORKER_MODULE, Addresses
-from draftmark.engine.source import Source, resolve_source
+from draftmark.engine.launch import WORKER_MODULE
+from draftmark.engine.lone_worker import lone_worker, nothing
+from draftmark.engine.source import Source
 from draftmark.engine.stage_costs import find_stages
 from draftmark.engine.startup import find_budget, load_message, settle
-from draftmark.engine.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,51 +45,24 @@ def inspect(
     progress: Callable[[str], None],
     worker: Sequence[str] = WORKER_MODULE,
 ) -> Inspection:
-    """Raises what a start would raise: `ConfigError` (of the budget too), `ModelError`."""
-    check_built(declared.config)
-    source = resolve_source(declared.config.model.model, progress=progress)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    addresses = Addresses.create()
-    try:
-        progress("asking a worker")
-        workers = Workers(context, count=1, arguments=worker, addresses=addresses)
-        try:
-            return _ask(workers, declared, source, addresses=addresses, progress=progress)
-        finally:
-            workers.end()
-    finally:
-        addresses.remove()
-        context.term()
-
-
-def _ask(
-    workers: Workers,
-    declared: Declared,
-    source: Source,
-    *,
-    addresses: Addresses,
-    progress: Callable[[str], None],
-) -> Inspection:
-    """One worker answers for all: what each of them would hold, and what a layer costs."""
-    config = dict[str, object](to_dict(declared.config))
-    init = WorkerInit(model_dir=str(source.directory), config=config)
-    [hello] = workers.ask(init, WorkerHello, while_waiting=_nothing)
-    addresses.remove()  # both sides are connected: names are of no more use
-    resolved = resolve(declared, hello.model, hello.device)
-    resolved = find_stages(workers, resolved, hello, say=progress, beat=_nothing)
-    described = [
-        answer
-        for number in range(count_workers(declared.config))
-        for answer in workers.ask(
-            DescribeWeights(load_message(resolved, worker=number)),
-            WeightsLoaded,
-            while_waiting=_nothing,
-        )
-    ]
+    """Raises what a start would raise: `ConfigError` (of the budget too), `ModelError`. One worker
+    answers for all: what each of them would hold, and what a layer costs."""
+    with lone_worker(declared, progress=progress, worker=worker) as asked:
+        workers, hello = asked.workers, asked.hello
+        resolved = find_stages(workers, asked.resolved, hello, say=progress, beat=nothing)
+        described = [
+            answer
+            for number in range(count_workers(declared.config))
+            for answer in workers.ask(
+                DescribeWeights(load_message(resolved, worker=number)),
+                WeightsLoaded,
+                while_waiting=nothing,
+            )
+        ]
     hellos = [_hello_of(number, hello) for number in range(len(described))]
     budget = find_budget(declared, resolved, hellos=hellos, loaded=described)
     return Inspection(
-        source=source,
+        source=asked.source,
         model=hello.model,
         device=hello.device,
         resolved=settle(resolved, budget),
@@ -105,7 +76,3 @@ def _hello_of(number: int, hello: WorkerHello) -> WorkerHello:
         return hello
     device = msgspec.structs.replace(hello.device, domain=f"{hello.device.domain} {number}")
     return msgspec.structs.replace(hello, device=device)
-
-
-def _nothing() -> None:
-    """A worker's death is noticed by `Workers.ask` itself."""

@@ -6,15 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import zmq
-
 from draftmark.core.declared import Declared, Resolved
-from draftmark.core.resolve import check_built, resolve, to_dict
-from draftmark.core.start import LayerCosts, ModelFacts, WorkerHello, WorkerInit
-from draftmark.engine.launch import WORKER_MODULE, Addresses
-from draftmark.engine.source import resolve_source
+from draftmark.core.start import LayerCosts, ModelFacts
+from draftmark.engine.launch import WORKER_MODULE
+from draftmark.engine.lone_worker import lone_worker, nothing
 from draftmark.engine.stage_costs import measure, table_path, write_table
-from draftmark.engine.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,28 +30,9 @@ def tune_stages(
     worker: Sequence[str] = WORKER_MODULE,
 ) -> StageTable:
     """Measure with one worker and write the table. Raises what a start would raise."""
-    check_built(declared.config)
-    source = resolve_source(declared.config.model.model, progress=progress)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    addresses = Addresses.create()
-    try:
-        workers = Workers(context, count=1, arguments=worker, addresses=addresses)
-        try:
-            config = dict[str, object](to_dict(declared.config))
-            init = WorkerInit(model_dir=str(source.directory), config=config)
-            [hello] = workers.ask(init, WorkerHello, while_waiting=_nothing)
-            resolved = resolve(declared, hello.model, hello.device)
-            progress("measuring what a layer costs")
-            costs = measure(workers, resolved, hello, beat=_nothing)
-        finally:
-            workers.end()
-    finally:
-        addresses.remove()
-        context.term()
-    path = table_path(resolved, hello)
+    with lone_worker(declared, progress=progress, worker=worker) as asked:
+        progress("measuring what a layer costs")
+        costs = measure(asked.workers, asked.resolved, asked.hello, beat=nothing)
+    path = table_path(asked.resolved, asked.hello)
     write_table(path, costs)
-    return StageTable(costs=costs, path=path, model=hello.model, resolved=resolved)
-
-
-def _nothing() -> None:
-    """A worker's death is noticed by `Workers.ask` itself."""
+    return StageTable(costs=costs, path=path, model=asked.hello.model, resolved=asked.resolved)
