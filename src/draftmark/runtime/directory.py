@@ -15,13 +15,15 @@ from draftmark.kernels.sample import RowFlag
 
 @dataclass(slots=True)
 class SlotInfo:
-    """One slot. `planned` tokens are covered by prefill rows so far; after the last chunk that
-    samples the slot is a verify row's (`is_sampling`). `last_step` is the last that held it."""
+    """One slot. `flags` are those of `RowFlag`, as a number. `planned` tokens are covered by prefill
+    rows so far; after the last chunk that samples the slot is a verify row's (`is_sampling`).
+    `last_step` is the last that held it.
+    """
 
     generation: int = 0
     end: int = 0
     min_end: int = 0
-    flags: RowFlag = RowFlag.PLAIN
+    flags: int = 0
     logprobs: int = -1
     has_stop_ids: bool = False
     num_pages: int = 0
@@ -87,7 +89,7 @@ class SlotDirectory:
             generation=admit.generation,
             end=admit.end,
             min_end=admit.min_end if admit.stop_ids else 0,
-            flags=_flags(admit.sampling),
+            flags=int(_flags(admit.sampling)),
             logprobs=admit.sampling.logprobs,
             has_stop_ids=bool(admit.stop_ids),
             planned=admit.cached,
@@ -116,7 +118,7 @@ class SlotDirectory:
             _fail(plan, "samples where it cannot", row.slot)
         info.is_sampling = row.samples
         if info.planned < info.min_end:
-            info.flags |= RowFlag.MIN_TOKENS
+            info.flags |= int(RowFlag.MIN_TOKENS)
 
     def _verify(self, plan: StepPlan, row: VerifyRow) -> None:
         info = self._current(plan, row)

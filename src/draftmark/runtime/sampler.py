@@ -25,6 +25,8 @@ from draftmark.runtime.relay import (
 
 # Rows of logits that prompt log-probabilities compute at a time.
 PROMPT_SLICE = 64
+# Plain numbers: arithmetic on enums costs more than the questions asked of them.
+_MIN_TOKENS, _PENALTIES = int(RowFlag.MIN_TOKENS), int(RowFlag.PENALTIES)
 _CLEAN = torch.iinfo(torch.int32).max
 
 # Given (logits [M, V], own tokens [M]), the tokens to take instead: `rerun --forced`.
@@ -50,7 +52,7 @@ class SampledRows:
 class _RowFacts:
     """What the host knows of the rows that sample."""
 
-    flags: tuple[RowFlag, ...]
+    flags: tuple[int, ...]
     logprobs: tuple[int, ...]
     has_stop_ids: bool
 
@@ -161,13 +163,13 @@ class Sampler:
     ) -> Tensor:
         tables = self.tables
         is_stop = (tables.stop_ids.index_select(0, slots) == token[:, None]).any(1)
-        if any(flag & RowFlag.MIN_TOKENS for flag in facts.flags):
+        if any(flag & _MIN_TOKENS for flag in facts.flags):
             is_stop &= position >= tables.ints[slots, op.MIN_END]
         return is_stop
 
     def _count(self, facts: _RowFacts, slots: Tensor, packed: Tensor) -> None:
         """Add the emitted token to the counts of rows with penalties."""
-        rows = [row for row, flag in enumerate(facts.flags) if flag & RowFlag.PENALTIES]
+        rows = [row for row, flag in enumerate(facts.flags) if flag & _PENALTIES]
         if rows:
             index = torch.tensor(rows, device=slots.device)
             picked = packed.index_select(0, index)

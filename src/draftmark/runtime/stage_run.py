@@ -235,7 +235,6 @@ class StageRun:
                 directory=self._directory,
                 override=override,
             )
-            pending.collect_rows(sampled)
             self._compare(sampled.packed, plan, "return rows")
             self._say(plan, Operation.SEND)
             parcel = lane.open(size.backward)
@@ -244,6 +243,8 @@ class StageRun:
             self._sync.around(LANE)
             lane.send()
             self._sync.around(LANE)
+            # Stage 0 waits for the return, the host only for the result.
+            pending.collect_rows(sampled)
         if self._tells:
             pending.collect_faults(words.faults)
 

@@ -64,7 +64,7 @@ def sample(
     slots: Tensor,
     position: Tensor,
     tables: SampleTables,
-    flags: tuple[RowFlag, ...],
+    flags: tuple[int, ...],
     backend: str = "torch",
 ) -> Tensor:
     """`logits` [R, V] float32, float64 (or narrower, widened here; unchanged) -> tokens [R] int64.

@@ -19,7 +19,6 @@ from draftmark.kernels.sample.tables import (
     TOP_K,
     TOP_P,
     Logprobs,
-    RowFlag,
     SampleTables,
 )
 
@@ -89,7 +88,7 @@ def sample(
     slots: Tensor,
     position: Tensor,
     tables: SampleTables,
-    flags: tuple[RowFlag, ...],
+    flags: tuple[int, ...],
 ) -> Tensor:
     """See `kernels.sample.sample`. Flags are not read: they only save work."""
     work = logits if logits.dtype == torch.float64 else logits.float()

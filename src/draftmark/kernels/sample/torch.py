@@ -46,6 +46,11 @@ MASS_MARGIN = 1.0 + 1e-9
 # Keeps 1 / T finite. Any T this small leaves only the largest logit.
 MIN_TEMPERATURE = 1e-100
 
+# Plain numbers: arithmetic on enums costs more than the questions asked of them.
+_BIAS, _MIN_TOKENS, _PENALTIES = int(RowFlag.BIAS), int(RowFlag.MIN_TOKENS), int(RowFlag.PENALTIES)
+_RANDOM, _TRUNCATED = int(RowFlag.RANDOM), int(RowFlag.TRUNCATED)
+_PROCESSED = int(PROCESSED)
+
 
 def argmax(logits: Tensor) -> Tensor:
     """Index of the largest of each row [R, V], the lowest among equals. NaN counts as largest.
@@ -73,7 +78,7 @@ def sample(
     slots: Tensor,
     position: Tensor,
     tables: SampleTables,
-    flags: tuple[RowFlag, ...],
+    flags: tuple[int, ...],
 ) -> Tensor:
     """See `kernels.sample.sample`."""
     todo = [index for index, flag in enumerate(flags) if flag]
@@ -103,12 +108,12 @@ def _copy(logits: Tensor) -> Tensor:
 
 
 def _sample_chunk(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: tuple[RowFlag, ...]
+    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: tuple[int, ...]
 ) -> Tensor:
     """`x` [R, V] is this call's own copy and is changed in place."""
-    if any(flag & PROCESSED for flag in flags):
+    if any(flag & _PROCESSED for flag in flags):
         process_(x, slots=slots, position=position, tables=tables, flags=flags)
-    kinds = [flag & (RowFlag.RANDOM | RowFlag.TRUNCATED) for flag in flags]
+    kinds = [flag & (_RANDOM | _TRUNCATED) for flag in flags]
     if len(set(kinds)) == 1:
         return _choose(kinds[0], x, slots=slots, position=position, tables=tables)
     tokens = torch.empty_like(slots)
@@ -120,41 +125,41 @@ def _sample_chunk(
     return tokens
 
 
-def _rows(kinds: list[RowFlag], wanted: RowFlag, device: torch.device) -> Tensor:
+def _rows(kinds: list[int], wanted: int, device: torch.device) -> Tensor:
     return torch.tensor([i for i, kind in enumerate(kinds) if kind == wanted], device=device)
 
 
 def _choose(
-    kind: RowFlag, x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables
+    kind: int, x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables
 ) -> Tensor:
     """Tokens of rows that are alike: greedy, random, or random and truncated."""
-    if not kind & RowFlag.RANDOM:
+    if not kind & _RANDOM:
         return argmax(x)
     draw = _Draw.of(x, floats=tables.floats[slots], ints=tables.ints[slots], position=position)
-    return draw.truncated() if kind & RowFlag.TRUNCATED else draw.whole()
+    return draw.truncated() if kind & _TRUNCATED else draw.whole()
 
 
 def process_(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: Sequence[RowFlag]
+    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: Sequence[int]
 ) -> None:
     """Add logit_bias, mask stop ids below min_tokens, apply penalties to `x` [R, V] in place."""
 
-    def rows_with(wanted: RowFlag) -> Tensor | None:
+    def rows_with(wanted: int) -> Tensor | None:
         rows = [index for index, flag in enumerate(flags) if flag & wanted]
         return torch.tensor(rows, device=x.device) if rows else None
 
-    if (rows := rows_with(RowFlag.BIAS)) is not None:
+    if (rows := rows_with(_BIAS)) is not None:
         ids = tables.bias_ids[slots[rows]].clamp_min(0)  # padding adds 0 to token 0
         values = tables.bias_values[slots[rows]].to(x.dtype)
         x.index_put_((rows[:, None], ids), values, accumulate=True)
-    if (rows := rows_with(RowFlag.MIN_TOKENS)) is not None:
+    if (rows := rows_with(_MIN_TOKENS)) is not None:
         ids = tables.stop_ids[slots[rows]]
         too_early = position[rows] < tables.ints[slots[rows], MIN_END]
         masked = (ids >= 0) & too_early[:, None]
         values = torch.zeros(ids.shape, dtype=x.dtype, device=x.device)
         values.masked_fill_(masked, -math.inf)
         x.index_put_((rows[:, None], ids.clamp_min(0)), values, accumulate=True)
-    if (rows := rows_with(RowFlag.PENALTIES)) is not None:
+    if (rows := rows_with(_PENALTIES)) is not None:
         _penalise_(
             x, rows=rows, counts=tables.counts[slots[rows]], floats=tables.floats[slots[rows]]
         )
