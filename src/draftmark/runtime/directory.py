@@ -15,9 +15,9 @@ from draftmark.kernels.sample import RowFlag
 
 @dataclass(slots=True)
 class SlotInfo:
-    """One slot. `flags` are those of `RowFlag`, as a number. `planned` tokens are covered by prefill
-    rows so far; after the last chunk that samples the slot is a verify row's (`is_sampling`).
-    `last_step` is the last that held it.
+    """One slot. `flags` are those of `RowFlag`, as a number. `planned` tokens are covered by
+    prefill rows so far; after the last chunk that samples the slot is a verify row's
+    (`is_sampling`). `last_step` is the last that held it.
     """
 
     generation: int = 0
