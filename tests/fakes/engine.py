@@ -290,7 +290,6 @@ def _device_facts() -> DeviceFacts:
         kind="cpu",
         name="fake",
         domain="fake",
-        count=1,
         total_bytes=2**30,
         free_bytes=2**30,
         threads=1,

@@ -204,7 +204,6 @@ class WorkerProcess:
             kind="cpu",
             name="fake cpu",
             domain="fake",
-            count=1,
             total_bytes=2 * free,
             free_bytes=free,
             threads=1,

@@ -75,7 +75,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 
     `pages_cached` counts what only the prefix cache holds: it can be had at once. What sequences
     hold is `pages_total - pages_free - pages_cached`. `stage_busy_us` says how long each stage
-    computed since start, `stage_busy_share` what share of the time between the two latest reports,
+    computed since start, `stage_busy_share` what share of the time between the two latest reports
+    (above 1 where a step that began before them ended),
     `cohort_rows` how many decoding rows each cohort has now.
     """
 

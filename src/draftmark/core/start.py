@@ -42,12 +42,11 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The device as found. `probe_ms` maps dtype to the time of a short decode-shaped product.
-    Workers with one `domain` share its memory; `count` devices of the kind are in their machine."""
+    Workers with one `domain` share its memory."""
 
     kind: str
     name: str
     domain: str
-    count: int
     total_bytes: int
     free_bytes: int
     threads: int

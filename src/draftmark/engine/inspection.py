@@ -60,6 +60,7 @@ def inspect(
             )
         ]
     hellos = [_hello_of(number, hello) for number in range(len(described))]
+    described = _with_weights(hellos, described)
     budget = find_budget(declared, resolved, hellos=hellos, loaded=described)
     return Inspection(
         source=asked.source,
@@ -68,6 +69,20 @@ def inspect(
         resolved=settle(resolved, budget),
         budget=budget,
     )
+
+
+def _with_weights(
+    hellos: Sequence[WorkerHello], described: Sequence[WeightsLoaded]
+) -> list[WeightsLoaded]:
+    """What each would say once the weights of all that share its memory were there."""
+    taken: dict[str, int] = {}
+    for hello, one in zip(hellos, described, strict=True):
+        domain = hello.device.domain
+        taken[domain] = taken.get(domain, 0) + one.weight_bytes
+    return [
+        msgspec.structs.replace(one, free_bytes=one.free_bytes - taken[hello.device.domain])
+        for hello, one in zip(hellos, described, strict=True)
+    ]
 
 
 def _hello_of(number: int, hello: WorkerHello) -> WorkerHello:

@@ -238,7 +238,7 @@ class Workers:
             now = time.monotonic()
             for stage, busy_us in zip(stages, report.busy_us, strict=True):
                 passed = max(1e-6, now - self._busy_at[stage])
-                self.busy_share[stage] = min(1.0, (busy_us - self.busy_us[stage]) / 1e6 / passed)
+                self.busy_share[stage] = (busy_us - self.busy_us[stage]) / 1e6 / passed
                 self.busy_us[stage] = busy_us
                 self._busy_at[stage] = now
 

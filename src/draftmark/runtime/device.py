@@ -65,7 +65,6 @@ def describe_device(
         kind=device.type,
         name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         domain=f"{platform.node()} {device}",
-        count=torch.cuda.device_count() if device.type == "cuda" else 1,
         total_bytes=total_bytes(device),
         free_bytes=free_bytes(device),
         threads=threads,

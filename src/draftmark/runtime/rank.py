@@ -65,6 +65,7 @@ from draftmark.runtime.pipeline import (
     WorkerPending,
     WorkerRun,
     make_worker_run,
+    note_nothing,
 )
 from draftmark.runtime.sample_state import sample_bytes
 from draftmark.runtime.sampler import Override
@@ -74,10 +75,6 @@ logger = logging.getLogger(__name__)
 
 _SAY_EVERY_S = 2.0
 _STORE_TIMEOUT = timedelta(seconds=60)
-
-
-def _note_nothing(*said: object) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +113,7 @@ class Rank:
         self,
         *,
         import_s: float = 0.0,
-        note: NoteStage = _note_nothing,
+        note: NoteStage = note_nothing,
         own: OwnView | None = None,
     ) -> None:
         """`import_s` is what it took to get here, for the record; `note` is told all along what
@@ -200,11 +197,10 @@ class Rank:
         return Joined(self._communicators.names, time.perf_counter() - began)
 
     def describe(self, load: LoadWeights) -> WeightsLoaded:
-        """What `load` would answer; nothing is read or allocated."""
+        """What `load` would answer; nothing is read or allocated, so that all is still free."""
         stages = self._build(load, device=torch.device("meta"), group=None)
         planned = sum(stage.planned_bytes() for stage in stages)
-        loaded = self._loaded(stages, load, weight_bytes=planned, seconds={})
-        return msgspec.structs.replace(loaded, free_bytes=max(0, loaded.free_bytes - planned))
+        return self._loaded(stages, load, weight_bytes=planned, seconds={})
 
     def load(self, load: LoadWeights) -> WeightsLoaded:
         """Stream the weights in. Raises `CheckpointError`."""
