@@ -1,15 +1,15 @@
 """Do S stages give S times the throughput of one? The layers sleep, everything else is real.
 
     python benchmarks/pipeline.py [--pairs 2x2 4x4 2x1] [--stage-ms 20] [--jitter 0.1]
-                                  [--seconds 15] [--realtime] [--seed 0]
+                                  [--seconds 15] [--lanes peer] [--realtime] [--seed 0]
 
 A pair `SxM` compares S stages of `--stage-ms` each with one stage of S times that, both with M
 cohorts. Only what the model computes is replaced, by a sleep that does not depend on the rows (a
 step that reads all weights) and differs from step to step by up to `--jitter`; `simulated_worker`
-does that. API and engine process, scheduler, worker processes, gloo lanes with hidden states of
-2,048 bfloat16, sampling, return rows, commits and aborts are the real ones, at their real cost.
-Because the sleep does not depend on the rows, runs with another M must not be compared: fewer
-cohorts have more rows each.
+does that. API and engine process, scheduler, worker processes, lanes with hidden states of 2,048
+bfloat16, sampling, return rows, commits and aborts are the real ones, at their real cost. Because
+the sleep does not depend on the rows, runs with another M must not be compared: fewer cohorts have
+more rows each.
 
 The load: 64 requests at once (`burst`); then, whenever one ends, another with a prompt of 8 to 700
 tokens, one of 6,000 among them (`mix`); every eighth is aborted somewhere. Then nothing comes any
@@ -261,6 +261,8 @@ async def run_case(case: Case, *, model: str, arguments: argparse.Namespace) -> 
         "stages": ",".join([str(simulated_worker.LAYERS // case.stages)] * case.stages),
         "cohorts": case.cohorts,
     }
+    if case.stages > 1:
+        flags["lanes"] = arguments.lanes
     worker = simulated_worker.command(
         layer_ms=layer_ms, jitter=arguments.jitter, seed=arguments.seed
     )
@@ -354,6 +356,7 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--prefill-tokens", type=int, default=512)
     parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--lanes", choices=("peer", "gloo"), default="peer")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

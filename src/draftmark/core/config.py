@@ -176,9 +176,10 @@ class ParallelConfig:
     )
     lanes: str | None = _option(
         AUTO,
-        "Channel between stages of different workers: gloo over the host, nccl or peer between "
-        "GPUs. local: one worker holds every stage; test: likewise, with hostile timing. auto: "
-        "nccl on GPUs, gloo on a CPU, local where there is one worker.",
+        "Channel between stages of different workers: gloo or nccl over any network, peer through "
+        "memory that both workers of one host map. local: one worker holds every stage; test: "
+        "likewise, with hostile timing. auto: nccl on GPUs; on CPUs peer, or gloo where workers "
+        "are on several hosts; local where there is one worker.",
         choices=("local", "test", "gloo", "nccl", "peer"),
     )
     stages_per_worker: int | None = _option(

@@ -49,7 +49,7 @@ __all__ = [
 _MEMORY_FRACTION = {"cpu": 0.5, "cuda": 0.9}
 _MEMORY_FRACTION_WITH_POOL = 0.9
 _MAX_RUNNING = {"cpu": 64, "cuda": 256}
-_GPU_LANES, _CPU_LANES = ("nccl", "peer"), ("gloo",)
+_LANES_OF_DEVICE = {"nccl": "cuda", "gloo": "cpu"}
 _LANES = {"cpu": "gloo", "cuda": "nccl"}
 _PREFILL_TOKENS = {"cpu": 2048, "cuda": 4096}
 # float16 overflows where models trained in bfloat16 do not, and float64 is for tests: neither is
@@ -160,12 +160,12 @@ def _check_stages(resolved: Resolved, model: ModelFacts, device: DeviceFacts) ->
             f"{model.num_layers} layers",
             param="stages",
         )
-    for kind, lanes in (("cuda", _GPU_LANES), ("cpu", _CPU_LANES)):
-        if parallel.lanes in lanes and device.kind != kind:
-            raise ConfigError(
-                f"--lanes {parallel.lanes} is for {kind}, the device is {device.kind}",
-                param="lanes",
-            )
+    assert parallel.lanes is not None
+    kind = _LANES_OF_DEVICE.get(parallel.lanes, device.kind)
+    if kind != device.kind:
+        raise ConfigError(
+            f"--lanes {parallel.lanes} is for {kind}, the device is {device.kind}", param="lanes"
+        )
 
 
 _Choice = tuple[object, SourceKind, str]
@@ -244,6 +244,8 @@ def _choose_lanes(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _
     parallel = so_far.config.parallel
     if parallel.stages_per_worker == parallel.pp:
         return "local", "default", "one worker holds every stage"
+    if device.kind == "cpu" and device.shares_memory:
+        return "peer", "device", "all workers are on one host"
     return _LANES[device.kind], "device", f"for {device.kind}"
 
 

@@ -42,7 +42,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The device as found. `probe_ms` maps dtype to the time of a short decode-shaped product.
-    Workers with one `domain` share its memory."""
+    Workers with one `domain` share its memory; `shares_memory` says that all of them may map one
+    another's, as peer lanes on a CPU do."""
 
     kind: str
     name: str
@@ -51,6 +52,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     threads: int
     probe_ms: dict[str, float] = {}
+    shares_memory: bool = False
 
 
 class WorkerInit(msgspec.Struct, frozen=True, tag="init"):

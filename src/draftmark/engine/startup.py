@@ -88,7 +88,7 @@ def start_workers(
     hello, hello_s = hellos[0], time.monotonic() - began
     check_same(hellos)
     check_configured(hellos, init.declared)
-    resolved = resolve(init.declared, hello.model, hello.device)
+    resolved = resolve(init.declared, hello.model, _device_of_all(hellos))
     resolved = find_stages(workers, resolved, hello, say=say, beat=beat)
     topology = topology_of(resolved)
     workers.place(topology)
@@ -193,6 +193,14 @@ def check_configured(hellos: Sequence[WorkerHello], declared: Declared) -> None:
                         f"rank 0 with {wanted[section].get(name)}",
                         param=name,
                     )
+
+
+def _device_of_all(hellos: Sequence[WorkerHello]) -> DeviceFacts:
+    """The first one's device; memory is shared if it is by all."""
+    devices = [hello.device for hello in hellos]
+    together = len({device.domain for device in devices}) == 1
+    shares = together and all(device.shares_memory for device in devices)
+    return msgspec.structs.replace(devices[0], shares_memory=shares)
 
 
 def topology_of(resolved: Resolved) -> Topology:

@@ -24,6 +24,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from draftmark.core.topology import LaneName, Topology
 from draftmark.parallel.collectives import Alone, ProcessTensorGroup, TensorGroup
+from draftmark.parallel.host_peer import HostPeerWire
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.peer import PeerWire
 from draftmark.parallel.wires import GlooWire, NcclWire
@@ -52,7 +53,9 @@ class Communicators:
         self._worker = worker
         self._store = store
         self._device = device
+        self._timeout = timeout
         self._groups: dict[str, Any] = {}
+        self._host_wires: list[HostPeerWire] = []
         for name, workers in topology.communicators():
             if worker not in workers:
                 continue
@@ -78,16 +81,24 @@ class Communicators:
         """What carries lane `name`, which ends in this worker."""
         source, target = self._topology.workers_of(name)
         if self._topology.lanes == PEER_LANES:
-            is_source = self._worker == source
-            return PeerWire(str(name), store=self._store, is_source=is_source, device=self._device)
+            return self._make_peer(str(name), is_source=self._worker == source)
         group = self._groups[str(name)]
         peer = 0 if self._worker == target else 1
         if self._topology.lanes == NCCL_LANES:
             return NcclWire(group, peer=peer, device=self._device)
         return GlooWire(group, peer=peer)
 
+    def _make_peer(self, name: str, *, is_source: bool) -> Wire:
+        if self._device.type == "cuda":
+            return PeerWire(name, store=self._store, is_source=is_source, device=self._device)
+        wire = HostPeerWire(name, store=self._store, is_source=is_source, patience=self._timeout)
+        self._host_wires.append(wire)
+        return wire
+
     def drop(self) -> None:
         """Break every connection, as a network does; for tests."""
+        for wire in self._host_wires:
+            wire.close()
         for group in self._groups.values():
             group.abort()
 

@@ -111,8 +111,9 @@ class Ticket(Protocol):
 class Wire(Protocol):
     """Moves parcels in order between the ends of one lane."""
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        """`buffers` are this end's, in the order in which they are used, over and over."""
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> Sequence[Tensor]:
+        """This end's `count` buffers [num_bytes] uint8, in the order in which they are used, over
+        and over. Called once, before all else."""
 
     def send(self, parcel: Parcel) -> Ticket: ...
 
@@ -127,10 +128,11 @@ class Wire(Protocol):
 class _Buffer:
     """Place for one message, and the transfer that uses it."""
 
-    def __init__(self, format: LaneFormat, device: torch.device) -> None:
+    def __init__(self, format: LaneFormat, place: Tensor) -> None:
+        """`place` [format.max_bytes] uint8 is where it lies."""
         self._format = format
-        self.bytes = torch.empty(format.max_bytes, dtype=torch.uint8, device=device)
-        self.header = self.bytes[: WORD_BYTES * HEADER_WORDS].view(torch.int64)
+        self.bytes = place
+        self.header = place[: WORD_BYTES * HEADER_WORDS].view(torch.int64)
         self.ticket: Ticket | None = None
 
     def parcel(self, shape: Shape) -> Parcel:
@@ -197,7 +199,8 @@ class LocalLane:
     def __init__(self, format: LaneFormat, *, device: torch.device, checks: bool) -> None:
         self.format = format
         self._checks = checks
-        self._free = deque(_Buffer(format, device) for _ in range(format.depth))
+        places = plain_buffers(format.depth, format.max_bytes, device)
+        self._free = deque(_Buffer(format, place) for place in places)
         self._sent: deque[tuple[_Buffer, Shape]] = deque()
         self._open: tuple[_Buffer, Shape] | None = None
         self._held: _Buffer | None = None
@@ -239,9 +242,8 @@ class WiredOutlet:
     def __init__(self, format: LaneFormat, wire: Wire, *, device: torch.device) -> None:
         self.format = format
         self._wire = wire
-        self._ring = deque(_Buffer(format, device) for _ in range(format.depth))
+        self._ring = _make_ring(format, wire, device)
         self._open: Parcel | None = None
-        wire.attach([buffer.bytes for buffer in self._ring])
 
     def open(self, shape: Shape) -> Parcel:
         buffer = self._ring[0]
@@ -272,9 +274,8 @@ class WiredInlet:
         self.format = format
         self._wire = wire
         self._checks = checks
-        self._ring = deque(_Buffer(format, device) for _ in range(format.depth))
-        self._held: Parcel | None = None
-        wire.attach([buffer.bytes for buffer in self._ring])
+        self._ring = _make_ring(format, wire, device)
+        self._held: tuple[Parcel, Label] | None = None
 
     def receive(self, shape: Shape, label: Label) -> Parcel:
         buffer = self._ring[0]
@@ -283,14 +284,26 @@ class WiredInlet:
             self._wire.receive(parcel).wait()
         if self._checks:
             buffer.check(label)
-        self._held = parcel
+        self._held = parcel, label
         return parcel
 
     def release(self) -> None:
         assert self._held is not None, "receive comes first"
-        self._wire.released(self._held)
+        parcel, label = self._held
+        with _naming(self.format, lambda: label):
+            self._wire.released(parcel)
         self._held = None
         self._ring.rotate(-1)
+
+
+def plain_buffers(count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+    """`count` times [num_bytes] uint8, each a storage of its own."""
+    return [torch.empty(num_bytes, dtype=torch.uint8, device=device) for _ in range(count)]
+
+
+def _make_ring(format: LaneFormat, wire: Wire, device: torch.device) -> deque[_Buffer]:
+    places = wire.buffers(format.depth, format.max_bytes, device)
+    return deque(_Buffer(format, place) for place in places)
 
 
 @contextmanager

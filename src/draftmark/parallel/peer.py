@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from draftmark.core.errors import ConfigError
-from draftmark.parallel.lanes import Parcel, Ticket
+from draftmark.parallel.lanes import Parcel, Ticket, plain_buffers
 
 _PORTABLE, _MAPPED = 1, 2  # CU_MEMHOSTREGISTER_PORTABLE, _DEVICEMAP
 _CACHE_LINE = 64
@@ -81,8 +81,9 @@ class PeerWire:
         self._remote: list[Tensor] = []
         self._events: list[torch.cuda.Event] = []
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        """The target shares its buffers, the source maps them."""
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+        """The target shares its buffers, the source maps them and has others of its own."""
+        buffers = plain_buffers(count, num_bytes, device)
         torch.cuda.synchronize(self._device)
         self._events = [torch.cuda.Event() for _ in buffers]
         key = f"{self._name} buffers"
@@ -90,6 +91,7 @@ class PeerWire:
             self._remote = _import(self._store.get(key), self._device, self._name)
         else:
             self._store.set(key, _export(self._device, buffers))
+        return buffers
 
     def send(self, parcel: Parcel) -> Ticket:
         depth = len(self._remote)

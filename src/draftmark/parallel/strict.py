@@ -11,12 +11,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from draftmark.parallel.lanes import LaneFault, Parcel
+from draftmark.parallel.lanes import LaneFault, Parcel, plain_buffers
 
 MAX_DELAY_S = 0.002
 _PATIENCE_S = 60.0
@@ -59,8 +58,8 @@ class StrictWire:
         self._thread = threading.Thread(target=self._run, name="strict-lane", daemon=True)
         self._thread.start()
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        pass
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+        return plain_buffers(count, num_bytes, device)
 
     def send(self, parcel: Parcel) -> _Transfer:
         return self._post(self._sends, parcel)

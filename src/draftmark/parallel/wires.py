@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftmark.parallel.lanes import Parcel, Ticket, Wire
+from draftmark.parallel.lanes import Parcel, Ticket, Wire, plain_buffers
 
 
 class GlooWire:
@@ -24,8 +24,8 @@ class GlooWire:
         self._group = group
         self._peer = peer
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        pass
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+        return plain_buffers(count, num_bytes, device)
 
     def send(self, parcel: Parcel) -> Ticket:
         return self._group.send([parcel.payload], self._peer, 0)
@@ -49,8 +49,8 @@ class NcclWire:
         self._stream = torch.cuda.Stream(device)
         self._released: dict[int, torch.cuda.Event] = {}
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        pass
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+        return plain_buffers(count, num_bytes, device)
 
     def send(self, parcel: Parcel) -> Ticket:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -80,8 +80,8 @@ class DelayedWire:
         self._random = random.Random(seed)
         self._max_delay_s = max_delay_s
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        self._wire.attach(buffers)
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> Sequence[Tensor]:
+        return self._wire.buffers(count, num_bytes, device)
 
     def send(self, parcel: Parcel) -> Ticket:
         self._sleep()

@@ -16,6 +16,7 @@ from draftmark.core.errors import ConfigError
 from draftmark.core.start import DeviceFacts
 from draftmark.kernels import backends, linear
 from draftmark.models.config import read_header, weight_files
+from draftmark.parallel.host_peer import can_share_memory
 from draftmark.runtime.memory import free_bytes, total_bytes
 
 PROBED_DTYPES = (torch.bfloat16, torch.float32)
@@ -69,6 +70,7 @@ def describe_device(
         free_bytes=free_bytes(device),
         threads=threads,
         probe_ms=probe_ms,
+        shares_memory=device.type == "cpu" and can_share_memory(),
     )
 
 

@@ -174,6 +174,10 @@ def test_workers_and_what_connects_them() -> None:
         parallel = resolved.config.parallel
         assert count_workers(resolved.config) == workers
         assert (parallel.lanes, parallel.cohorts, resolved.threads) == (lanes, cohorts, threads)
+    together = msgspec.structs.replace(CPU, shares_memory=True)
+    for flags, lanes in (({"pp": 2}, "peer"), ({"pp": 2, "lanes": "gloo"}, "gloo"), ({}, "local")):
+        found = resolve(load_config(flags), MODEL, together).config.parallel.lanes
+        assert found == lanes
     on_gpus = resolve(load_config({"pp": 2}), MODEL, GPU)
     assert on_gpus.config.parallel.lanes == "nccl" and on_gpus.threads == 16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -24,6 +24,7 @@ from draftmark.parallel.lanes import (
     Ticket,
     Wire,
     make_lane,
+    plain_buffers,
 )
 from draftmark.parallel.strict import StrictWire
 
@@ -295,8 +296,8 @@ class _Counting:
     def __init__(self) -> None:
         self.sends = self.receives = 0
 
-    def attach(self, buffers: Sequence[Tensor]) -> None:
-        pass
+    def buffers(self, count: int, num_bytes: int, device: torch.device) -> list[Tensor]:
+        return plain_buffers(count, num_bytes, device)
 
     def send(self, parcel: Parcel) -> Ticket:
         self.sends += 1
