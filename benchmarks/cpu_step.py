@@ -19,10 +19,12 @@ from collections.abc import Callable
 import torch
 
 from draftmark.kernels.backends import choose
-from draftmark.kernels.rope import RopeScaling
 from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.batch import Batch, PrefillSpan
-from draftmark.layers.decoder import DecoderConfig
+from draftmark.layers.decoder import DecoderConfig, LayerConfig
+from draftmark.layers.mlp import MLPConfig
+from draftmark.layers.norm import NormConfig
+from draftmark.layers.rotary import RotaryConfig
 from draftmark.layers.weight import Placement
 from draftmark.models.stage import Stage
 from draftmark.parallel.mesh import Mesh
@@ -32,18 +34,18 @@ ROWS = (1, 4, 8, 16, 64)
 CONTEXTS = (64, 512)
 PREFILLS = (64, 512)
 
+ATTENTION = AttentionConfig(hidden_size=576, num_heads=9, kv_heads=3, head_dim=64)
 SMOLLM2 = DecoderConfig(
-    num_layers=30,
     vocab_size=49152,
-    intermediate_size=1536,
-    norm_eps=1e-5,
-    attention=AttentionConfig(hidden_size=576, num_heads=9, kv_heads=3, head_dim=64),
-    mlp_bias=False,
+    hidden_size=576,
+    layers=(LayerConfig(mixer=ATTENTION, mlp=MLPConfig(hidden_size=576, intermediate_size=1536)),)
+    * 30,
+    norm=NormConfig(eps=1e-5),
+    rotary=RotaryConfig(dim=64, theta=1e5),
     tied_head=True,
-    rope_theta=1e5,
-    rope_scaling=RopeScaling(),
     max_context=8192,
 )
+NONE = torch.zeros(0, dtype=torch.int64)
 
 
 def make_stage(dtype: torch.dtype, linear: str) -> Stage:
@@ -62,9 +64,8 @@ def make_stage(dtype: torch.dtype, linear: str) -> Stage:
 
 
 def make_pools(dtype: torch.dtype) -> list[torch.Tensor]:
-    attention = SMOLLM2.attention
     pages = max(ROWS) * (max(CONTEXTS) // PAGE + 1) + 1
-    shape = (pages, PAGE, 2 * attention.kv_heads, attention.head_dim)
+    shape = (pages, PAGE, 2 * ATTENTION.kv_heads, ATTENTION.head_dim)
     return [torch.randn(shape).to(dtype) for _ in range(SMOLLM2.num_layers)]
 
 
@@ -83,6 +84,8 @@ def decode_step(stage: Stage, pools: list, rows: int, context: int) -> Callable[
         verify_width=1,
         verify_pages=pages,
         verify_lengths=lengths,
+        verify_slots=torch.arange(rows),
+        verify_folds=torch.ones_like(lengths),
     )
     ids = torch.randint(0, SMOLLM2.vocab_size, (rows,))
     return lambda: stage.logits(stage.forward(ids, batch, pools).hidden)
@@ -94,11 +97,13 @@ def prefill_step(stage: Stage, pools: list, count: int) -> Callable[[], object]:
     batch = Batch(
         positions=positions,
         store=pages.long()[positions // PAGE] * PAGE + positions % PAGE,
-        prefill=(PrefillSpan(offset=0, count=count, start=0, pages=pages),),
+        prefill=(PrefillSpan(offset=0, count=count, start=0, pages=pages, slot=1),),
         verify_offset=count,
         verify_width=1,
         verify_pages=torch.zeros(0, 1, dtype=torch.int32),
-        verify_lengths=torch.zeros(0, dtype=torch.int64),
+        verify_lengths=NONE,
+        verify_slots=NONE,
+        verify_folds=NONE,
     )
     ids = torch.randint(0, SMOLLM2.vocab_size, (count,))
     return lambda: stage.logits(stage.forward(ids, batch, pools).hidden[-1:])

@@ -10,6 +10,10 @@ to the slot at the head of the first step `num_cohorts` or more later, and whoev
 gets it. A row that is planned sooner runs the token before once more; a sequence that is admitted
 sooner ends when its predecessor did.
 
+With `num_snapshots` the model is a hybrid one: each slot has a state, which is the list of all
+entries that its rows ran, and which no page table can mend. A row whose state is not that of its
+pages gives another answer.
+
 `expected` says what a request gives when nothing goes wrong, without any of this machinery.
 """
 
@@ -21,7 +25,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from draftmark.cache.spec import PAGE_TOKENS
+from draftmark.cache.spec import PAGE_TOKENS, STATE_TOKENS
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.step import (
     Admit,
@@ -74,6 +78,7 @@ class _Slot:
     prompt_counts: Counter[int] = field(default_factory=Counter)
     output_counts: Counter[int] = field(default_factory=Counter)
     last_step: int = _NEVER
+    state: array[int] = field(default_factory=lambda: array("q"))
 
 
 class FakeWorker:
@@ -95,6 +100,7 @@ class FakeWorker:
         poison: bool = True,
         strict: bool = True,
         num_cohorts: int = 1,
+        num_snapshots: int | None = None,
     ) -> None:
         width = -(-max_context // PAGE_TOKENS)
         self.pool = array("q", [_POISON]) * (num_pages * PAGE_TOKENS)
@@ -110,6 +116,9 @@ class FakeWorker:
         self.returns: deque[_Return] = deque()
         self.results: deque[StepResult] = deque()
         self.rows_of: Counter[int] = Counter()  # request id -> rows run for it, inert ones too
+        self.has_state = num_snapshots is not None
+        never = array("q", [_POISON])
+        self.snapshots = [never for _ in range(num_snapshots or 0)]
         self._holder: dict[int, tuple[int, int]] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -210,6 +219,7 @@ class FakeWorker:
         slot.num_pages = 0
         slot.length = admit.cached
         slot.pending = 0
+        slot.state = self._restored(admit)
         slot.is_done = False
         slot.end, slot.min_end = admit.end, admit.min_end
         slot.stop_ids = frozenset(admit.stop_ids)
@@ -242,6 +252,16 @@ class FakeWorker:
             start = page * PAGE_TOKENS
             self.pool[start : start + PAGE_TOKENS] = array("q", [_POISON]) * PAGE_TOKENS
 
+    def _restored(self, admit: Admit) -> array[int]:
+        """The state that a slot begins with."""
+        state = self.snapshots[admit.restore][:] if admit.restore >= 0 else array("q")
+        if self.strict and self.has_state and len(state) != admit.cached:
+            raise DeviceCrash(
+                f"slot {admit.slot} has {admit.cached} cached tokens, snapshot {admit.restore} is "
+                f"of {len(state)}"
+            )
+        return state
+
     def _store(self, slot: _Slot, position: int, token: int) -> None:
         """To the dump page beyond the slot's end, and of a slot that is done."""
         is_inert = slot.is_done or position >= slot.end
@@ -249,6 +269,8 @@ class FakeWorker:
         is_bad = self.bad.get(slot.request) == position
         entry = _NOT_FINITE if is_bad else _entry(token, position)
         self.pool[page * PAGE_TOKENS + position % PAGE_TOKENS] = entry
+        if self.has_state and not is_inert:
+            slot.state.append(entry)
 
     def _store_prefill(self, row: PrefillRow) -> None:
         slot = self.slots[row.slot]
@@ -257,6 +279,10 @@ class FakeWorker:
         for i, token in enumerate(row.ids):
             self._store(slot, row.start + i, token)
         slot.length = row.start + len(row.ids)
+        if row.snapshot >= 0:
+            if slot.length % STATE_TOKENS:
+                raise DeviceCrash(f"slot {row.slot}: state is saved after {slot.length} tokens")
+            self.snapshots[row.snapshot] = slot.state[:]
 
     def _sees_bad(self, slot: _Slot, length: int) -> bool:
         """Whether a value that is not finite reaches the last of `length` tokens."""
@@ -274,6 +300,19 @@ class FakeWorker:
             parts.append(self.pool[start : start + rest])
         return b"".join(part.tobytes() for part in parts)
 
+    def _known(self, slot: _Slot, length: int) -> bytes:
+        """What the token after the first `length` ones depends on: the entries of pages, and the
+        state where it says anything else."""
+        entries = self._read(slot, length)
+        state = slot.state.tobytes()
+        if not self.has_state or state == entries:
+            return entries
+        if self.strict:
+            raise DeviceCrash(
+                f"request {slot.request}: the state is not that of its {length} tokens"
+            )
+        return entries + state
+
     def _sample_verify(self, row: VerifyRow, step: int) -> ResultRow:
         slot = self.slots[row.slot]
         if slot.is_done:
@@ -287,7 +326,7 @@ class FakeWorker:
         slot = self.slots[row.slot]
         assert slot.sampling is not None
         token, logprobs = _choose(
-            self._read(slot, length),
+            self._known(slot, length),
             slot.sampling,
             index=length,
             banned=slot.stop_ids if length < slot.min_end else frozenset(),

@@ -3,6 +3,8 @@
     room for pools = min(fraction x base - weights, free now) - work space - slots
     base           = the GPU's memory, or the memory available at start on a CPU
 
+Snapshots of recurrent state, where there is any, and pages share that room.
+
 An impossible budget is a `BudgetError` that proposes flags. Each proposal was tried: fed back, it
 fits.
 """
@@ -10,12 +12,23 @@ fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from draftmark.cache.spec import PAGE_TOKENS, CacheSpec, pages_of, slot_bytes, token_bytes
+from draftmark.cache.spec import (
+    PAGE_TOKENS,
+    CacheSpec,
+    pages_of,
+    slot_bytes,
+    snapshot_bytes,
+    token_bytes,
+)
 from draftmark.core.errors import BudgetError
+
+# Left to itself, the snapshot pool takes this share of the room, and no more than so many a slot.
+_SNAPSHOT_SHARE = 4
+_SNAPSHOTS_PER_SLOT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +51,7 @@ class BudgetInputs:
     max_context: int | None = None
     state_slots: int | None = None
     kv_pool_tokens: int | None = None
+    snapshots: int | None = None
 
     @property
     def page_bytes(self) -> int:
@@ -53,17 +67,39 @@ class BudgetInputs:
         return self.state_slots or math.ceil(self.max_running * 1.25)
 
     @property
+    def bytes_per_snapshot(self) -> int:
+        return snapshot_bytes(self.specs)
+
+    @property
     def room_bytes(self) -> int:
-        """What the page pool may take, beside everything else; may be negative."""
+        """What pages and snapshots may take, beside everything else; may be negative."""
         allowed = min(
             int(self.memory_fraction * self.base_bytes) - self.weight_bytes, self.free_bytes
         )
         return allowed - self.workspace_bytes - (self.slots + 1) * self.bytes_per_slot
 
+    @property
+    def num_snapshots(self) -> int | None:
+        """As many as asked for, else a share of the room, one at least; those that nobody asked for
+        give way to the pages that somebody did. None where no layer is recurrent."""
+        each = self.bytes_per_snapshot
+        if self.snapshots is not None or each == 0:
+            return self.snapshots
+        share = max(self.room_bytes // _SNAPSHOT_SHARE // each, 1)
+        least_pages = 1 + pages_of(max(self.kv_pool_tokens or 1, self.max_context or 1))
+        most = (self.room_bytes - least_pages * self.page_bytes) // each
+        return max(0, min(share, _SNAPSHOTS_PER_SLOT * self.slots, most))
+
+    @property
+    def page_room_bytes(self) -> int:
+        """What snapshots leave of the room; may be negative."""
+        return self.room_bytes - (self.num_snapshots or 0) * self.bytes_per_snapshot
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`num_pages` and `num_slots` include the reserved page 0 and slot 0; the tokens do not."""
+    """`num_pages` and `num_slots` include the reserved page 0 and slot 0; the tokens do not.
+    `num_snapshots` is None where no layer is recurrent: then pages alone make a prefix usable."""
 
     num_pages: int
     num_slots: int
@@ -75,14 +111,21 @@ class Budget:
     slot_bytes: int
     room_bytes: int
     bytes_per_token: int
+    num_snapshots: int | None = None
+    bytes_per_snapshot: int = 0
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return (self.num_snapshots or 0) * self.bytes_per_snapshot
 
     @property
     def total_bytes(self) -> int:
-        return self.weight_bytes + self.workspace_bytes + self.pool_bytes + self.slot_bytes
+        fixed = self.weight_bytes + self.workspace_bytes + self.slot_bytes
+        return fixed + self.pool_bytes + self.snapshot_bytes
 
     def explain(self) -> str:
         """A few lines for the log and for `draftmark check`."""
-        spare = self.room_bytes - self.pool_bytes
+        spare = self.room_bytes - self.pool_bytes - self.snapshot_bytes
         rows = [
             ("weights", _size(self.weight_bytes), ""),
             ("work space", _size(self.workspace_bytes), ""),
@@ -93,6 +136,7 @@ class Budget:
                 f"{self.pool_tokens:,} tokens in pages of {PAGE_TOKENS}, "
                 f"{self.bytes_per_token:,} bytes a token",
             ),
+            *self._snapshot_row(),
             ("total", _size(self.total_bytes), f"{_size(spare)} more is allowed"),
             (
                 "context",
@@ -101,6 +145,12 @@ class Budget:
             ),
         ]
         return "\n".join(f"{name:<12}{size:>14}  {note}".rstrip() for name, size, note in rows)
+
+    def _snapshot_row(self) -> list[tuple[str, str, str]]:
+        if self.num_snapshots is None:
+            return []
+        note = f"{self.num_snapshots} of {_size(self.bytes_per_snapshot)} each"
+        return [("snapshots", _size(self.snapshot_bytes), note)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +178,25 @@ def compute_budget(wanted: BudgetInputs) -> Budget:
     raise BudgetError(reason + advice, param=param)
 
 
+def common_budget(wanted: Sequence[BudgetInputs]) -> Budget:
+    """For several memories: pages and snapshots have one number everywhere, so the one with the
+    least room decides. Raises `BudgetError`."""
+    budgets = [compute_budget(one) for one in wanted]
+    counts = [budget.num_snapshots or 0 for budget in budgets if budget.bytes_per_snapshot]
+    if counts:
+        # What one memory saves by having fewer snapshots than it could is room for its pages.
+        budgets = [compute_budget(replace(one, snapshots=min(counts))) for one in wanted]
+    elif wanted[0].snapshots is not None:
+        raise BudgetError(
+            f"--snapshots {wanted[0].snapshots}: no layer of this model is recurrent, pages alone "
+            "make a prefix usable",
+            param="snapshots",
+        )
+    # Where pages cost nothing there is no limit to them.
+    with_pages = [budget for budget in budgets if budget.bytes_per_token]
+    return min(with_pages or budgets, key=lambda budget: budget.num_pages)
+
+
 def proposals(wanted: BudgetInputs) -> list[Proposal]:
     """Changes that make `wanted` fit, the nearest of each kind; each alone is enough. Only when
     none is, they come with one running sequence. Empty when nothing helps."""
@@ -144,7 +213,9 @@ def _pages(wanted: BudgetInputs) -> int:
     """Pages without the dump page: as asked for, else what fits (may be below 1)."""
     if wanted.kv_pool_tokens is not None:
         return pages_of(wanted.kv_pool_tokens)
-    return wanted.room_bytes // wanted.page_bytes - 1
+    if wanted.page_bytes == 0:
+        return wanted.max_running * pages_of(wanted.max_context or wanted.model_context)
+    return wanted.page_room_bytes // wanted.page_bytes - 1
 
 
 def _problem(wanted: BudgetInputs) -> tuple[str, str] | None:
@@ -154,14 +225,14 @@ def _problem(wanted: BudgetInputs) -> tuple[str, str] | None:
             f"--state-slots {wanted.slots} is below --max-running {wanted.max_running}",
             "state_slots",
         )
-    pages, room = _pages(wanted), wanted.room_bytes
+    pages, room = _pages(wanted), wanted.page_room_bytes
     pool_bytes = (max(pages, 1) + 1) * wanted.page_bytes
     context = wanted.max_context
     if pool_bytes > room:
         tokens = max(pages, 1) * PAGE_TOKENS
         return (
             f"{_fixed_parts(wanted)}; a KV pool of {tokens} tokens takes {_size(pool_bytes)}",
-            "kv_pool_tokens" if wanted.kv_pool_tokens is not None else "memory_fraction",
+            _at_fault(wanted),
         )
     if context is not None and context > pages * PAGE_TOKENS:
         return (
@@ -172,6 +243,13 @@ def _problem(wanted: BudgetInputs) -> tuple[str, str] | None:
     return None
 
 
+def _at_fault(wanted: BudgetInputs) -> str:
+    """The field to blame when the page pool does not fit."""
+    if wanted.kv_pool_tokens is not None:
+        return "kv_pool_tokens"
+    return "snapshots" if wanted.snapshots and wanted.bytes_per_snapshot else "memory_fraction"
+
+
 def _fixed_parts(wanted: BudgetInputs) -> str:
     """What everything but the pool takes, and what that leaves."""
     share = int(wanted.memory_fraction * wanted.base_bytes)
@@ -180,12 +258,17 @@ def _fixed_parts(wanted: BudgetInputs) -> str:
     if free < share:
         allowed = f"the {_size(free)} that are free, weights included"
     slots = _size((wanted.slots + 1) * wanted.bytes_per_slot)
-    room = wanted.room_bytes
+    parts = [
+        f"weights ({_size(wanted.weight_bytes)})",
+        f"work space ({_size(wanted.workspace_bytes)})",
+        f"{wanted.slots} slots ({slots})",
+    ]
+    if snapshots := (wanted.num_snapshots or 0) * wanted.bytes_per_snapshot:
+        parts.append(f"{wanted.num_snapshots} snapshots ({_size(snapshots)})")
+    room = wanted.page_room_bytes
     left = f"leave {_size(room)}" if room >= 0 else f"lack {_size(-room)}"
-    return (
-        f"weights ({_size(wanted.weight_bytes)}), work space ({_size(wanted.workspace_bytes)}) and "
-        f"{wanted.slots} slots ({slots}) {left} of the memory allowed ({allowed})"
-    )
+    taken = f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{taken} {left} of the memory allowed ({allowed})"
 
 
 def _budget(wanted: BudgetInputs) -> Budget:
@@ -203,6 +286,8 @@ def _budget(wanted: BudgetInputs) -> Budget:
         slot_bytes=(wanted.slots + 1) * wanted.bytes_per_slot,
         room_bytes=wanted.room_bytes,
         bytes_per_token=token_bytes(wanted.specs),
+        num_snapshots=wanted.num_snapshots,
+        bytes_per_snapshot=wanted.bytes_per_snapshot,
     )
 
 
@@ -211,7 +296,7 @@ _Candidates = tuple[int, Callable[[int], Proposal]]
 
 
 def _nearest_of_each(wanted: BudgetInputs) -> list[Proposal]:
-    kinds = (_contexts, _pools, _sequences, _fractions)
+    kinds = (_contexts, _pools, _snapshots, _sequences, _fractions)
     return [found for kind in kinds if (found := _nearest(wanted, kind(wanted)))]
 
 
@@ -241,6 +326,11 @@ def _pools(wanted: BudgetInputs) -> _Candidates:
     least = pages_of(wanted.max_context or 1)
     most = max(pages_of(wanted.kv_pool_tokens), least)
     return most - least + 1, lambda i: Proposal((("kv_pool_tokens", (most - i) * PAGE_TOKENS),))
+
+
+def _snapshots(wanted: BudgetInputs) -> _Candidates:
+    count = wanted.snapshots if wanted.bytes_per_snapshot and wanted.snapshots else 0
+    return count, lambda i: Proposal((("snapshots", count - 1 - i),))
 
 
 def _sequences(wanted: BudgetInputs) -> _Candidates:

@@ -12,83 +12,45 @@ add up to the pool; `check` proves it.
     manager.leave(holding, after_step)    gives up everything once that step's result is there
     manager.arrived(step)                 says that it is
 
-Recurrent state will follow the same five words: a snapshot belongs to a tree node, a checkpoint to
-a slot.
+Recurrent state follows the same words. Where layers keep any, a match is usable only up to a
+snapshot; `will_save` and `save` say where a sequence leaves one, `commit` makes it matchable.
 """
 
 from __future__ import annotations
 
+from draftmark.cache.holding import Frontier, Holding
 from draftmark.cache.pages import PageAllocator
-from draftmark.cache.radix import KEY_BYTES, Node, RadixTree, pack_tokens
+from draftmark.cache.radix import Node, RadixTree
 from draftmark.cache.slots import SlotAllocator
+from draftmark.cache.snapshots import SnapshotPool
 from draftmark.cache.spec import PAGE_TOKENS, pages_of
-
-_Frontier = tuple[Node, bytes]
-
-
-class Holding:
-    """What one sequence owns. Only the manager changes it; `tokens` is the sequence's own list.
-
-    `pages` is the page table. `nodes` is the path in the tree of the leading pages that are
-    committed; where another sequence was first, `nodes[i].page` is that one's and `pages[i]` stays
-    private. `path` is a match that is not yet owned. `frontier` names the prompt page this sequence
-    writes next, for others that wait for it.
-    """
-
-    __slots__ = (
-        "after_step",
-        "frontier",
-        "generation",
-        "nodes",
-        "num_prefill",
-        "num_private",
-        "packed",
-        "pages",
-        "path",
-        "slot",
-        "tokens",
-    )
-
-    def __init__(self, tokens: list[int]) -> None:
-        self.tokens = tokens
-        self.num_prefill = len(tokens)
-        self.packed = pack_tokens(tokens)
-        self.path: list[Node] = []
-        self.nodes: list[Node] = []
-        self.pages: list[int] = []
-        self.num_private = 0
-        self.slot = 0
-        self.generation = 0
-        self.frontier: _Frontier | None = None
-        self.after_step: int | None = None
-
-    @property
-    def covered(self) -> int:
-        """Tokens that the pages have room for."""
-        return len(self.pages) * PAGE_TOKENS
-
-    def key(self, index: int) -> bytes:
-        """The tree key of page `index`, which is full."""
-        start = index * KEY_BYTES
-        if start + KEY_BYTES <= len(self.packed):
-            return self.packed[start : start + KEY_BYTES]
-        return pack_tokens(self.tokens[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS])
 
 
 class CacheManager:
-    """`num_pages` and `num_slots` include the reserved page 0 and slot 0."""
+    """`num_pages` and `num_slots` include the reserved page 0 and slot 0. `num_snapshots` is None
+    where pages alone make a prefix usable; a number says that a hit needs a snapshot."""
 
-    def __init__(self, *, num_pages: int, num_slots: int, num_cohorts: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        num_pages: int,
+        num_slots: int,
+        num_cohorts: int = 1,
+        num_snapshots: int | None = None,
+    ) -> None:
         self.pages = PageAllocator(num_pages)
         self.slots = SlotAllocator(num_slots, num_cohorts=num_cohorts)
         self.tree = RadixTree()
+        self.snapshots: SnapshotPool | None = None
+        if num_snapshots is not None:
+            self.snapshots = SnapshotPool(num_snapshots, tree=self.tree)
         self._active: dict[Holding, None] = {}  # in order of admission: plans must not vary
         self._leaving: list[Holding] = []
         self._owned = 0
         self._draining = 0
         self._duplicates = 0
         self._arrived = -1
-        self._frontiers: dict[_Frontier, Holding] = {}
+        self._frontiers: dict[Frontier, Holding] = {}
 
     @property
     def active(self) -> frozenset[Holding]:
@@ -112,26 +74,35 @@ class CacheManager:
         """Pages that can be handed out now: free ones, and idle cached ones."""
         return self.pages.num_free + self.tree.num_idle
 
+    @property
+    def can_save(self) -> bool:
+        """Whether there are places for recurrent state."""
+        return self.snapshots is not None and self.snapshots.total > 0
+
     @staticmethod
     def open(tokens: list[int]) -> Holding:
         return Holding(tokens)
 
     def match(self, holding: Holding) -> int:
-        """Look up the longest cached prefix and return its tokens: whole pages, and at least one
+        """Look up the longest cached prefix and return its usable tokens: whole pages, at least one
         token is left to run. Cheap to repeat: it goes on from where the last call ended.
         """
-        limit = (len(holding.tokens) - 1) // PAGE_TOKENS
-        self.tree.extend(holding.path, packed=holding.packed, limit=limit)
-        return len(holding.path) * PAGE_TOKENS
+        path = holding.path
+        limit = holding.most_matched // PAGE_TOKENS
+        self.tree.extend(path, packed=holding.packed, limit=limit)
+        usable = len(path) if self.snapshots is None else self.snapshots.usable(path)
+        holding.matched, holding.usable = len(path) * PAGE_TOKENS, usable * PAGE_TOKENS
+        return holding.usable
 
     def is_being_written(self, holding: Holding, *, at_least: int) -> bool:
-        """Whether another sequence is prefilling what follows the match of `holding`, and goes on
-        to write at least `at_least` tokens that `holding` could then match.
+        """Whether another sequence is prefilling what follows the match of `holding`, and will thus
+        add at least `at_least` tokens to what `holding` can use.
         """
+        if self.snapshots is not None:
+            return self.snapshots.is_coming(holding, at_least=at_least)
         depth = len(holding.path)
         start = depth * PAGE_TOKENS
-        usable = (len(holding.tokens) - 1) // PAGE_TOKENS * PAGE_TOKENS - start
-        if usable < max(at_least, PAGE_TOKENS):
+        if holding.most_matched - start < max(at_least, PAGE_TOKENS):
             return False
         node = holding.path[-1] if depth else self.tree.root
         writer = self._frontiers.get((node, holding.key(depth)))
@@ -140,6 +111,12 @@ class CacheManager:
         end = start + at_least
         return writer.tokens[start:end] == holding.tokens[start:end]
 
+    @staticmethod
+    def will_save(holding: Holding, positions: list[int]) -> None:
+        """Where the state of `holding` is to be saved while it prefills: multiples of a page's
+        tokens beyond what it can use, in order. Said before `admit`."""
+        holding.saves = positions
+
     def admit(self, holding: Holding, *, step: int, headroom: int) -> bool:
         """Take a slot and pages for all tokens, if that leaves `headroom` pages available.
 
@@ -147,6 +124,8 @@ class CacheManager:
         """
         self.tree.extend(holding.path, packed=holding.packed, limit=len(holding.path))
         path = holding.path
+        if self.snapshots is not None:
+            path = path[: self.snapshots.usable(path)]
         fresh = pages_of(len(holding.tokens)) - len(path)
         if fresh + headroom > self.num_available - self.tree.idle_in(path):
             return False
@@ -154,6 +133,8 @@ class CacheManager:
             return False
         self.tree.acquire(path)
         holding.nodes, holding.path = path, []
+        if self.snapshots is not None:
+            self.snapshots.begin(holding)
         holding.pages = [node.page for node in path] + self._take(fresh)
         holding.num_private = fresh
         holding.slot, holding.generation = self.slots.take()
@@ -161,6 +142,12 @@ class CacheManager:
         self._active[holding] = None
         self._move_frontier(holding)
         return True
+
+    def save(self, holding: Holding) -> int:
+        """A place for the state at the first of the positions of `will_save` that are left, which a
+        plan now reaches; -1 when there is none."""
+        assert self.snapshots is not None
+        return self.snapshots.take(holding)
 
     def reserve(self, holding: Holding, upto: int) -> list[int] | None:
         """Append pages until `upto` tokens have room; the new pages, or None when there are not
@@ -180,7 +167,8 @@ class CacheManager:
 
     def commit(self, holding: Holding, length: int) -> None:
         """Tokens below `length` are written, and the result that says so was finite: make full
-        pages matchable. The ids must be in `holding.tokens`."""
+        pages, and state that was saved up to there, matchable. The ids must be in
+        `holding.tokens`."""
         nodes = holding.nodes
         full = length // PAGE_TOKENS
         if len(nodes) >= full:
@@ -201,11 +189,15 @@ class CacheManager:
             self._move_frontier(holding)
         else:
             self._draining -= published
+        if self.snapshots is not None and holding.writing:
+            self.snapshots.keep(holding, length)
 
     def leave(self, holding: Holding, *, after_step: int) -> None:
         """Give up everything once the result of `after_step` has arrived, at once if it has."""
         del self._active[holding]
         self._clear_frontier(holding)
+        if self.snapshots is not None:
+            self.snapshots.leave(holding)
         holding.after_step = after_step
         self._owned -= holding.num_private
         self._draining += holding.num_private
@@ -230,14 +222,20 @@ class CacheManager:
     def reset_cache(self) -> int:
         """Drop every cached page that no sequence uses; returns how many."""
         count = self.tree.num_idle
-        self.pages.give(self.tree.evict() for _ in range(count))
+        self._evict(count)
         return count
 
     def _take(self, count: int) -> list[int]:
         missing = count - self.pages.num_free
         if missing > 0:
-            self.pages.give(self.tree.evict() for _ in range(missing))
+            self._evict(missing)
         return self.pages.take(count)
+
+    def _evict(self, count: int) -> None:
+        evicted = [self.tree.evict() for _ in range(count)]
+        self.pages.give(page for page, _ in evicted)
+        if self.snapshots is not None:
+            self.snapshots.went(place for _, place in evicted if place >= 0)
 
     def _adopt(self, node: Node, page: int) -> None:
         """Have `node`, which only the owner of `page` uses, hold this page instead of its twin."""
@@ -270,6 +268,8 @@ class CacheManager:
         self._duplicates -= len(twins)
         self.pages.give(private)
         self.tree.release(nodes)
+        if self.snapshots is not None:
+            self.snapshots.release(holding)
         self._draining -= len(private)
         self.slots.give(holding.slot, last_step=holding.after_step)
         holding.pages, holding.nodes, holding.num_private = [], [], 0
@@ -291,8 +291,9 @@ class CacheManager:
             holding.frontier = None
 
     def check(self) -> None:
-        """Raise `AssertionError` unless every page and slot has exactly one holder, every count is
-        what the holders say, and every reference is somebody's. O(pages): for tests and idle times.
+        """Raise `AssertionError` unless every page, slot and snapshot has exactly one holder, every
+        count is what the holders say, and every reference is somebody's. O(pages): for tests and
+        idle times.
         """
         self.tree.check()
         place = dict.fromkeys(self.pages.free_pages(), "free")
@@ -314,6 +315,8 @@ class CacheManager:
         assert len(held) + self.slots.num_free == self.slots.total, "a slot is lost"
         for holding in self._frontiers.values():
             assert holding in self._active and holding.frontier in self._frontiers
+        if self.snapshots is not None:
+            self.snapshots.check(nodes, holdings)
 
 
 def _check_holdings(

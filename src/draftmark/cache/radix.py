@@ -5,13 +5,17 @@ tree may be matched. A sequence that uses a node uses all its ancestors too, so 
 never rise from parent to child, and releasing a path deepest first keeps the idle nodes in an
 order in which no node comes before one of its descendants. The first idle node is therefore always
 a leaf, and the least recently used one.
+
+A node may have a snapshot: the recurrent state after its last token. Idle nodes with none at or
+below them are of no use where a hit needs one, and are evicted first. They are an order of their
+own; where there are no snapshots at all it is the only one.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from draftmark.cache.spec import PAGE_TOKENS
 
@@ -26,11 +30,12 @@ def pack_tokens(tokens: Sequence[int]) -> bytes:
 
 class Node:
     """One cached page. `refs` counts the sequences whose path it is on; `page` is -1 once evicted.
+    `snapshot` is the place of its snapshot, or -1; `num_snapshots` counts those at and below it.
 
     Compared by identity: an evicted node and its later twin are two nodes.
     """
 
-    __slots__ = ("children", "key", "page", "parent", "refs")
+    __slots__ = ("children", "key", "num_snapshots", "page", "parent", "refs", "snapshot")
 
     def __init__(self, key: bytes, *, page: int, parent: Node | None) -> None:
         self.children: dict[bytes, Node] = {}
@@ -38,6 +43,8 @@ class Node:
         self.page = page
         self.parent = parent
         self.refs = 0
+        self.snapshot = -1
+        self.num_snapshots = 0
 
 
 class RadixTree:
@@ -45,11 +52,12 @@ class RadixTree:
         self.root = Node(b"", page=0, parent=None)
         self.num_nodes = 0
         self._idle: OrderedDict[Node, None] = OrderedDict()
+        self._idle_useful: OrderedDict[Node, None] = OrderedDict()  # a snapshot is at or below it
 
     @property
     def num_idle(self) -> int:
         """Nodes that no sequence uses: all of them can be evicted, one after the other."""
-        return len(self._idle)
+        return len(self._idle) + len(self._idle_useful)
 
     def extend(self, path: list[Node], *, packed: bytes, limit: int) -> None:
         """Make `path` the longest one, at most `limit` nodes, that matches `packed`.
@@ -81,14 +89,14 @@ class RadixTree:
     def acquire(self, path: Sequence[Node]) -> None:
         for node in path:
             if node.refs == 0:
-                del self._idle[node]
+                del (self._idle_useful if node.num_snapshots else self._idle)[node]
             node.refs += 1
 
     def release(self, path: Sequence[Node]) -> None:
         for node in reversed(path):
             node.refs -= 1
             if node.refs == 0:
-                self._idle[node] = None
+                (self._idle_useful if node.num_snapshots else self._idle)[node] = None
 
     def add(self, parent: Node, *, key: bytes, page: int) -> Node:
         """The child of `parent` (which the caller uses) with this key, acquired.
@@ -106,14 +114,43 @@ class RadixTree:
         self.acquire((node,))
         return node
 
-    def evict(self) -> int:
-        """Drop the least recently used idle leaf and return its page."""
+    def hang(self, node: Node, place: int) -> None:
+        """`node`, which the caller uses, now has the snapshot in `place`."""
+        assert node.snapshot < 0 < node.refs
+        node.snapshot = place
+        for above in self._up_from(node):
+            above.num_snapshots += 1
+
+    def unhang(self, node: Node) -> int:
+        """Take the snapshot of `node` away and return its place."""
+        place, node.snapshot = node.snapshot, -1
+        for above in self._up_from(node):
+            above.num_snapshots -= 1
+            if above.num_snapshots == 0 and above.refs == 0:
+                # Deepest first: whatever is below it is in the other order already.
+                del self._idle_useful[above]
+                self._idle[above] = None
+        return place
+
+    def evict(self) -> tuple[int, int]:
+        """Drop an idle leaf, the least recently used of those that lead to no snapshot or else of
+        all; its page, and the place of its snapshot or -1."""
+        place = -1
+        if not self._idle and self._idle_useful:
+            # A leaf, as nothing below it is idle: the snapshot is its own.
+            place = self.unhang(next(iter(self._idle_useful)))
         node, _ = self._idle.popitem(last=False)
         assert node.parent is not None and not node.children and node.refs == 0
         del node.parent.children[node.key]
         page, node.page = node.page, -1
         self.num_nodes -= 1
-        return page
+        return page, place
+
+    def _up_from(self, node: Node) -> Iterator[Node]:
+        """`node` and what is above it, without the root."""
+        while node.parent is not None:
+            yield node
+            node = node.parent
 
     def nodes(self) -> list[Node]:
         """All nodes, parents first, for integrity checks."""
@@ -132,8 +169,12 @@ class RadixTree:
         for node in nodes:
             assert node.page > 0 and len(node.key) == KEY_BYTES
             assert node.parent is self.root or node.parent is None or node.parent.refs >= node.refs
-            assert (node.refs == 0) == (node in self._idle), f"page {node.page}: {node.refs} refs"
-        place = {node: index for index, node in enumerate(self._idle)}
-        assert len(place) == sum(node.refs == 0 for node in nodes)
-        for node, index in place.items():
-            assert all(place[child] < index for child in node.children.values())
+            is_idle = node in (self._idle_useful if node.num_snapshots else self._idle)
+            assert (node.refs == 0) == is_idle, f"page {node.page}: {node.refs} refs"
+            below = sum(child.num_snapshots for child in node.children.values())
+            assert node.num_snapshots == below + (node.snapshot >= 0), f"page {node.page}"
+        assert self.num_idle == sum(node.refs == 0 for node in nodes)
+        for order in (self._idle, self._idle_useful):
+            place = {node: index for index, node in enumerate(order)}
+            for node, index in place.items():
+                assert all(place.get(child, -1) < index for child in node.children.values())

@@ -1,8 +1,7 @@
 """What one layer keeps of the past: so many bytes per token, or so many per sequence.
 
 A layer states its spec, the budget sums them, the runtime allocates by them; nobody asks a layer
-what kind it is. A recurrent-state spec joins `CacheSpec` as a second tagged struct with the same
-two properties.
+what kind it is.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from collections.abc import Iterable
 import msgspec
 
 PAGE_TOKENS = 16
+# Recurrent state is saved at multiples of this only: a snapshot belongs to the end of a page.
+STATE_TOKENS = 16
+assert STATE_TOKENS == PAGE_TOKENS
 
 
 def pages_of(tokens: int) -> int:
@@ -37,8 +39,59 @@ class AttentionSpec(msgspec.Struct, frozen=True, kw_only=True, tag="attention"):
         """Bytes of fixed state per sequence."""
         return 0
 
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes that a prefix's fixed state takes beside its pages."""
+        return 0
 
-CacheSpec = AttentionSpec
+
+class RecurrentSpec(msgspec.Struct, frozen=True, kw_only=True, tag="recurrent"):
+    """Fixed state of one recurrent layer: a matrix a value head, the latest inputs of its
+    convolution and the latest updates that are not folded into the matrix yet.
+
+    `conv_depth` and `records` are the lengths of the two rings. `dtype_bytes` is the width of the
+    convolution's inputs, `state_bytes_each` that of everything else.
+    """
+
+    layer: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_taps: int
+    conv_depth: int
+    records: int
+    dtype_bytes: int
+    state_bytes_each: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes in the page pool per token."""
+        return 0
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of fixed state per sequence."""
+        record = self._keys + self._values + self.value_heads
+        return self.snapshot_bytes + self.records * record * self.state_bytes_each
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes that a prefix's fixed state takes beside its pages: nothing is left to fold."""
+        state = self.value_heads * self.key_dim * self.value_dim * self.state_bytes_each
+        conv = self.conv_depth * (2 * self._keys + self._values) * self.dtype_bytes
+        return state + conv
+
+    @property
+    def _keys(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def _values(self) -> int:
+        return self.value_heads * self.value_dim
+
+
+CacheSpec = AttentionSpec | RecurrentSpec
 
 
 def token_bytes(specs: Iterable[CacheSpec]) -> int:
@@ -49,6 +102,11 @@ def token_bytes(specs: Iterable[CacheSpec]) -> int:
 def slot_bytes(specs: Iterable[CacheSpec]) -> int:
     """Bytes of fixed state one sequence costs in all layers together."""
     return sum(spec.slot_bytes for spec in specs)
+
+
+def snapshot_bytes(specs: Iterable[CacheSpec]) -> int:
+    """Bytes one snapshot costs in all layers together; 0 where no layer is recurrent."""
+    return sum(spec.snapshot_bytes for spec in specs)
 
 
 def encode_specs(specs: Iterable[CacheSpec]) -> msgspec.Raw:

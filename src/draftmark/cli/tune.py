@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from draftmark.cli.arguments import (
 from draftmark.core.errors import ConfigError
 from draftmark.core.stage_split import choose_stages, costs_at
 from draftmark.core.start import LayerCosts
+from draftmark.engine.stage_costs import kinds_of
 from draftmark.engine.tuning import StageTable, tune_stages
 
 _SHOWN_STAGES = (2, 3, 4)
@@ -63,20 +65,20 @@ def make_report(table: StageTable) -> dict[str, Any]:
 
 def _split(table: StageTable, *, num_stages: int) -> dict[str, Any]:
     rows = max(1, table.resolved.max_running // num_stages)
-    stages = choose_stages(
-        table.costs, num_layers=table.model.num_layers, num_stages=num_stages, rows=rows
-    )
+    kinds = kinds_of(table.model)
+    stages = choose_stages(table.costs, layer_kinds=kinds, num_stages=num_stages, rows=rows)
     point = costs_at(table.costs, rows=rows)
     return {
         "pp": num_stages,
         "rows": rows,
         "stages": list(stages),
-        "stage_ms": [round(ms, 3) for ms in _stage_ms(point, stages)],
+        "stage_ms": [round(ms, 3) for ms in _stage_ms(point, stages, kinds)],
     }
 
 
-def _stage_ms(point: LayerCosts, stages: tuple[int, ...]) -> list[float]:
-    times = [count * point.layer_ms for count in stages]
+def _stage_ms(point: LayerCosts, stages: tuple[int, ...], kinds: tuple[int, ...]) -> list[float]:
+    layers = iter(kinds)
+    times = [sum(point.layer_ms[kind] for kind in islice(layers, count)) for count in stages]
     times[0] += point.embedding_ms
     times[-1] += point.head_ms
     return times
@@ -84,10 +86,10 @@ def _stage_ms(point: LayerCosts, stages: tuple[int, ...]) -> list[float]:
 
 def render(report: dict[str, Any]) -> str:
     """The report for people."""
-    lines = ["  rows   layer ms   embedding ms   head and sampling ms"]
+    lines = ["  rows layer ms by kind   embedding ms   head and sampling ms"]
     lines += [
-        f"{point['verify_rows']:6}{point['layer_ms']:11.3f}{point['embedding_ms']:15.3f}"
-        f"{point['head_ms']:23.3f}"
+        f"{point['verify_rows']:6}{_layers_text(point['layer_ms']):>18}"
+        f"{point['embedding_ms']:15.3f}{point['head_ms']:23.3f}"
         for point in report["costs"]
     ]
     lines += ["", f"{report['layers']} layers, {report['dtype']}, --tp {report['tp']}"]
@@ -97,3 +99,7 @@ def render(report: dict[str, Any]) -> str:
         for split in report["splits"]
     ]
     return "\n".join([*lines, "", f"kept in {report['file']}"])
+
+
+def _layers_text(layer_ms: list[float]) -> str:
+    return ", ".join(f"{ms:.3f}" for ms in layer_ms)

@@ -115,6 +115,13 @@ class MemoryConfig:
         metavar="N",
         low=1,
     )
+    snapshots: int | None = _option(
+        AUTO,
+        "Snapshots of recurrent state that the prefix cache of a hybrid model keeps; 0 turns the "
+        "cache off there. auto: a quarter of the memory for pools, at most 4 a state slot; none "
+        "where no layer is recurrent.",
+        metavar="N",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +279,8 @@ class DebugConfig:
     )
     inject: tuple[str, ...] = _option(
         (),
-        "Faults for tests, comma separated: delay=MS, or drop, exit or hang=WORKER:STEP.",
+        "Faults for tests, comma separated: delay=MS, nan=LAYER:STEP, or drop, exit or hang="
+        "WORKER:STEP.",
         metavar="FAULTS",
     )
 

@@ -41,7 +41,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """The tree as it runs. None is left only where it means "none" (no key file, no recording).
 
-    `kv_pool_tokens` stays None until the memory budget sets it through `with_value`.
+    `kv_pool_tokens` stays None until the memory budget sets it through `with_value`, and so does
+    `snapshots`, which stays None for a model without recurrent layers.
     """
 
     config: Config

@@ -74,9 +74,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Gauges and running totals since start; totals never fall.
 
     `pages_cached` counts what only the prefix cache holds: it can be had at once. What sequences
-    hold is `pages_total - pages_free - pages_cached`. `stage_busy_us` says how long each stage
-    computed since start, `stage_busy_share` what share of the time between the two latest reports
-    (above 1 where a step that began before them ended),
+    hold is `pages_total - pages_free - pages_cached`. Of prompt tokens, `matched_tokens` had cached
+    pages, and `cached_tokens` of them could be used: fewer where a hit needs a snapshot.
+    `stage_busy_us` says how long each stage computed since start, `stage_busy_share` what share of
+    the time between the two latest reports (above 1 where a step that began before them ended),
     `cohort_rows` how many decoding rows each cohort has now.
     """
 
@@ -88,14 +89,20 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     pages_cached: int = 0
     slots_total: int = 0
     slots_free: int = 0
+    snapshots_total: int = 0
+    snapshots_used: int = 0
     steps: int = 0
     prompt_tokens: int = 0
+    matched_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     overrun_tokens: int = 0
     preemptions: int = 0
     aborts: int = 0
     bad_rows: int = 0
+    snapshot_saves: int = 0
+    snapshot_restores: int = 0
+    snapshot_evictions: int = 0
     engine_us: int = 0
     worker_us: int = 0
     stage_busy_us: list[int] = []

@@ -136,7 +136,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to run. `id` is unique among live requests; `sampling.max_tokens` is resolved.
 
     Lower `priority` runs first, ties by arrival (vLLM's order). `max_tokens` 0 (echo) runs the
-    prompt and emits nothing.
+    prompt and emits nothing. `history_tokens` is how many tokens of a chat's prompt come before its
+    generation prompt, None where that is not known: a hint, what a later turn is sure to repeat.
     """
 
     id: int
@@ -146,3 +147,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stop_ids: tuple[int, ...] = ()
     priority: int = 0
     label: str = ""
+    history_tokens: int | None = None

@@ -78,12 +78,12 @@ def costs_at(costs: Sequence[LayerCosts], *, rows: int) -> LayerCosts:
 
 
 def choose_stages(
-    costs: Sequence[LayerCosts], *, num_layers: int, num_stages: int, rows: int
+    costs: Sequence[LayerCosts], *, layer_kinds: Sequence[int], num_stages: int, rows: int
 ) -> tuple[int, ...]:
-    """The split for steps of about `rows` decoding rows a cohort."""
+    """The split for steps of about `rows` decoding rows a cohort; a kind for each layer."""
     point = costs_at(costs, rows=rows)
     return split_layers(
-        [point.layer_ms] * num_layers,
+        [point.layer_ms[kind] for kind in layer_kinds],
         first_ms=point.embedding_ms,
         last_ms=point.head_ms,
         num_stages=num_stages,

@@ -27,7 +27,8 @@ from draftmark.core.topology import Topology
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checkpoint says about itself, translated once by its model file."""
+    """What the checkpoint says about itself, translated once by its model file. `layer_kinds` has a
+    number for each layer: those of one kind cost the same. Empty: all are of one kind."""
 
     model_type: str
     architecture: str
@@ -38,6 +39,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     eos_ids: tuple[int, ...]
     num_parameters: int
     checkpoint_bytes: int
+    layer_kinds: tuple[int, ...] = ()
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +101,12 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
 
 
 class LayerCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Measured milliseconds at one shape: of one layer, of the embedding, and of the final norm,
-    head and sampling together."""
+    """Measured milliseconds at one shape: of a layer of each kind, of the embedding, and of the
+    final norm, head and sampling together."""
 
     verify_rows: int
     context_tokens: int
-    layer_ms: float
+    layer_ms: list[float]
     embedding_ms: float
     head_ms: float
 
@@ -158,12 +160,14 @@ class WeightsLoaded(msgspec.Struct, frozen=True, tag="loaded"):
 
 
 class AllocatePools(msgspec.Struct, frozen=True, tag="allocate"):
-    """`num_pages` and `num_slots` include the reserved page 0 and slot 0 (dump)."""
+    """`num_pages` and `num_slots` include the reserved page 0 and slot 0 (dump); `num_snapshots`
+    are all usable, and 0 where no layer is recurrent."""
 
     num_pages: int
     page_tokens: int
     num_slots: int
     max_context: int
+    num_snapshots: int = 0
 
 
 class CostPoint(msgspec.Struct, frozen=True, array_like=True):

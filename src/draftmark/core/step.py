@@ -46,6 +46,8 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     While the total is below `min_end`, ids in `stop_ids` cannot be sampled. `request` labels
     faults. `cached` is the number of leading tokens whose pages come from the prefix cache.
     `prompt_ids` and `output_ids` rebuild penalty counts and are empty without penalties.
+    `restore` is the snapshot, saved after exactly those `cached` tokens, that is copied into the
+    slot before any row of the step runs; -1: the slot's recurrent state begins at zero.
     """
 
     slot: int
@@ -58,6 +60,7 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sampling: RowSampling
     prompt_ids: list[int] = []
     output_ids: list[int] = []
+    restore: int = -1
 
 
 class PageDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,6 +79,10 @@ class PrefillRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the next token and the slot becomes a verify row's. `prompt_logprobs` is -1 for none; else
     the result carries log-probabilities of the tokens after each position of the chunk.
     `samples` is False for a last chunk that must not emit (max_tokens 0).
+
+    `snapshot` is the place in the snapshot pool where the slot's recurrent state at the end of the
+    chunk, which is then at a multiple of 16, is saved; -1 for none. Whatever was there is
+    overwritten in plan order: after the restores of this step.
     """
 
     slot: int
@@ -85,6 +92,7 @@ class PrefillRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lookahead: int
     samples: bool
     prompt_logprobs: int = -1
+    snapshot: int = -1
 
     @property
     def is_last(self) -> bool:

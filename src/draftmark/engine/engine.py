@@ -197,6 +197,7 @@ def make_engine(
         num_pages=budget.num_pages,
         num_slots=budget.num_slots,
         num_cohorts=workers.topology.cohorts,
+        num_snapshots=budget.num_snapshots,
     )
     return Engine(
         Scheduler(limits, manager, cost_table=started.cost_table),

@@ -51,6 +51,7 @@ class RequestMaker:
         *,
         priority: int = 0,
         label: str = "",
+        history_tokens: int | None = None,
     ) -> Request:
         """Raises `RequestError` naming the field, or `ContextOverflow`."""
         sampling.validate(vocab_size=self.limits.vocab_size)
@@ -66,6 +67,7 @@ class RequestMaker:
             stop_ids=self._stop_ids(sampling),
             priority=priority,
             label=label,
+            history_tokens=history_tokens,
         )
 
     def check_prompt(self, prompt_ids: Sequence[int], *, param: str = "prompt") -> None:

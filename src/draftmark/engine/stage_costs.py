@@ -20,6 +20,7 @@ from draftmark.core.start import (
     LayersMeasured,
     LoadWeights,
     MeasureLayers,
+    ModelFacts,
     WorkerHello,
 )
 from draftmark.core.topology import Topology
@@ -50,18 +51,23 @@ def find_stages(
         costs = measure(workers, resolved, hello, beat=beat)
         write_table(path, costs)
         note = "measured at this start"
-    stages = stages_from(costs, resolved, num_layers=num_layers)
+    stages = stages_from(costs, resolved, layer_kinds=kinds_of(hello.model))
     logger.info("layers of each stage: %s (%s)", ",".join(map(str, stages)), note)
     return resolved.with_value("stages", stages, note=note)
 
 
+def kinds_of(model: ModelFacts) -> tuple[int, ...]:
+    """A kind for each layer."""
+    return model.layer_kinds or (0,) * model.num_layers
+
+
 def stages_from(
-    costs: Sequence[LayerCosts], resolved: Resolved, *, num_layers: int
+    costs: Sequence[LayerCosts], resolved: Resolved, *, layer_kinds: Sequence[int]
 ) -> tuple[int, ...]:
     """The best split for a cohort's share of the running sequences."""
     parallel = resolved.config.parallel
     rows = max(1, resolved.max_running // (parallel.cohorts or 1))
-    return choose_stages(costs, num_layers=num_layers, num_stages=parallel.pp, rows=rows)
+    return choose_stages(costs, layer_kinds=layer_kinds, num_stages=parallel.pp, rows=rows)
 
 
 def measure(

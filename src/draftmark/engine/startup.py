@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from draftmark.cache.budget import Budget, BudgetInputs, compute_budget
+from draftmark.cache.budget import Budget, BudgetInputs, common_budget
 from draftmark.cache.spec import PAGE_TOKENS, decode_specs
 from draftmark.core.declared import Declared, Resolved
 from draftmark.core.errors import ConfigError
@@ -236,6 +236,7 @@ def _pools(budget: Budget) -> AllocatePools:
         page_tokens=PAGE_TOKENS,
         num_slots=budget.num_slots,
         max_context=budget.max_context,
+        num_snapshots=budget.num_snapshots or 0,
     )
 
 
@@ -260,23 +261,21 @@ def find_budget(
     hellos: Sequence[WorkerHello],
     loaded: Sequence[WeightsLoaded],
 ) -> Budget:
-    """Pages have one number everywhere, so the memory with the least room decides. Workers of one
-    memory share it. Raises `BudgetError`."""
+    """Of all memories together; workers of one memory share it. Raises `BudgetError`."""
     domains: dict[str, list[int]] = {}
     for number, hello in enumerate(hellos):
         domains.setdefault(hello.device.domain, []).append(number)
-    budgets = [
-        compute_budget(
+    return common_budget(
+        [
             budget_inputs(
                 declared,
                 resolved,
                 device=hellos[members[0]].device,
                 loaded=[loaded[number] for number in members],
             )
-        )
-        for members in domains.values()
-    ]
-    return min(budgets, key=lambda budget: budget.num_pages)
+            for members in domains.values()
+        ]
+    )
 
 
 def budget_inputs(
@@ -301,6 +300,7 @@ def budget_inputs(
         max_context=declared.config.model.max_context,
         state_slots=resolved.state_slots,
         kv_pool_tokens=resolved.config.memory.kv_pool_tokens,
+        snapshots=resolved.config.memory.snapshots,
     )
 
 
@@ -309,6 +309,9 @@ def settle(resolved: Resolved, budget: Budget) -> Resolved:
     if resolved.config.memory.kv_pool_tokens is None:
         note = "what memory_fraction leaves"
         resolved = resolved.with_value("kv_pool_tokens", budget.pool_tokens, note=note)
+    if budget.num_snapshots is not None and resolved.config.memory.snapshots is None:
+        note = "a share of what memory_fraction leaves"
+        resolved = resolved.with_value("snapshots", budget.num_snapshots, note=note)
     if budget.max_context != resolved.max_context:
         note = f"what the KV pool holds; the model's own limit is {resolved.max_context}"
         resolved = resolved.with_value("max_context", budget.max_context, note=note)
@@ -360,6 +363,7 @@ def _about_memory(loaded: Sequence[WeightsLoaded], budget: Budget) -> dict[str, 
         "pool_tokens": budget.pool_tokens,
         "num_pages": budget.num_pages,
         "state_slots": budget.num_slots - 1,
+        "snapshots": budget.num_snapshots,
         "max_context": budget.max_context,
         "budget": budget.explain(),
     }

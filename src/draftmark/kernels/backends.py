@@ -1,7 +1,7 @@
 """Which implementation of each op runs: chosen once at start, passed in, reported, never changed.
 
 `reference` is the judge: plain, slow, right on any device in any dtype. `torch` is fast plain
-torch. `onednn` (linear only) holds the weights in oneDNN's blocked layout.
+torch. `onednn` (linear and experts) holds the weights in oneDNN's blocked layout.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ class Backends:
     """Backend name by op."""
 
     attention: str = "torch"
+    causal_conv: str = "torch"
+    experts: str = "torch"
+    gated_delta: str = "torch"
     kv_write: str = "torch"
     linear: str = "torch"
     norm: str = "torch"
@@ -35,7 +38,7 @@ def available(op: str, *, device: torch.device, dtype: torch.dtype) -> tuple[str
     """Backends of `op` that can run here, fastest first. Raises ValueError for an unknown op."""
     if op not in {f.name for f in fields(Backends)}:
         raise ValueError(f"there is no op {op!r}")
-    if op == "linear" and _has_onednn(device, dtype):
+    if op in ("experts", "linear") and _has_onednn(device, dtype):
         return ("onednn", "torch", "reference")
     return ("torch", "reference")
 

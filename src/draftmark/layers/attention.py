@@ -10,54 +10,56 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draftmark.cache.spec import AttentionSpec
+from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
 from draftmark.kernels import attention, kv_write, rope
-from draftmark.layers.batch import Batch
 from draftmark.layers.linear import Linear, RowLinear
 from draftmark.layers.module import DirectModule
-from draftmark.layers.norm import RMSNorm
-from draftmark.layers.rotary import Rotary
+from draftmark.layers.norm import NormConfig, RMSNorm
+from draftmark.layers.recurrent import LayerCache
+from draftmark.layers.step import StageStep
 from draftmark.layers.weight import Block, Placement
 from draftmark.parallel.sharding import Heads, KVHeads, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """Sizes of the whole model, not of a rank. `qk_norm_eps` None: no norm of q and k."""
+    """Sizes of the whole model, not of a rank. `qk_norm` None: no norm of q and k.
+
+    The first `rotary_dim` features of a head are rotated, None for all. With `output_gate` each
+    query head has a gate, whose sigmoid is a factor of what the head gives.
+    """
 
     hidden_size: int
     num_heads: int
     kv_heads: int
     head_dim: int
     bias: bool = False
-    qk_norm_eps: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionStep:
-    """What all attention layers of a stage share in one step."""
-
-    store: Tensor
-    rotation: rope.RopeRows
-    plan: attention.Plan
+    qk_norm: NormConfig | None = None
+    rotary_dim: int | None = None
+    output_gate: bool = False
 
 
 class Attention(DirectModule):
-    """residual + o(attention(q, k, v)): x, residual [N, hidden] -> [N, hidden]."""
+    """residual + o(attention(q, k, v) * gate): x, residual [N, hidden] -> [N, hidden]."""
 
     def __init__(self, config: AttentionConfig, *, layer: int, placement: Placement) -> None:
         super().__init__()
         self.layer = layer
-        self.backends = placement.backends
+        self.backends, self.itemsize = placement.backends, placement.dtype.itemsize
         size, tp_size = config.head_dim, placement.mesh.tp_size
         q, kv = Heads(config.num_heads), KVHeads(config.kv_heads)
         self.num_heads = config.num_heads // tp_size
         self.kv_heads = max(1, config.kv_heads // tp_size)
         self.head_dim = size
+        self.rotary_dim = config.rotary_dim or size
+        self.has_gate = config.output_gate
+        splits: list[tuple[str, Heads | KVHeads]] = [("q", q), ("k", kv), ("v", kv)]
+        if config.output_gate:
+            splits.append(("gate", q))
         self.qkv = Linear(
             [
                 Block(name, (split.num_heads * size, config.hidden_size), split)
-                for name, split in (("q", q), ("k", kv), ("v", kv))
+                for name, split in splits
             ],
             bias=config.bias,
             placement=placement,
@@ -66,21 +68,27 @@ class Attention(DirectModule):
         self.out = RowLinear(out, bias=config.bias, placement=placement)
         self.q_norm: RMSNorm | None = None
         self.k_norm: RMSNorm | None = None
-        if config.qk_norm_eps is not None:
-            self.q_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
-            self.k_norm = RMSNorm(size, eps=config.qk_norm_eps, placement=placement)
+        if config.qk_norm is not None:
+            self.q_norm = RMSNorm(size, config.qk_norm, placement=placement)
+            self.k_norm = RMSNorm(size, config.qk_norm, placement=placement)
 
-    def forward(self, x: Tensor, residual: Tensor, step: AttentionStep, pool: Tensor) -> Tensor:
-        """`pool` is this layer's; this step's keys and values are written to it."""
+    def forward(self, x: Tensor, residual: Tensor, step: StageStep, cache: LayerCache) -> Tensor:
+        """`cache` are this layer's pages; this step's keys and values are written to them."""
+        own = step.attention
+        assert own is not None and isinstance(cache, Tensor)
         heads, kv_heads = self.num_heads, self.kv_heads
-        qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        projected = qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
+            q, k, v = qkv.narrow(1, 0, heads + 2 * kv_heads).split((heads, kv_heads, kv_heads), 1)
             qkv = torch.cat((self.q_norm(q)[0], self.k_norm(k)[0], v), dim=1)
-        rope.apply_(qkv.narrow(1, 0, heads + kv_heads), step.rotation, backend=self.backends.rope)
+        rotated = qkv.narrow(1, 0, heads + kv_heads).narrow(2, 0, self.rotary_dim)
+        rope.apply_(rotated, own.rotation, backend=self.backends.rope)
         kv = qkv.narrow(1, heads, 2 * kv_heads)
-        kv_write.kv_write(pool, kv=kv, store=step.store, backend=self.backends.kv_write)
-        out = attention.attend(qkv.narrow(1, 0, heads), pool=pool, plan=step.plan)
+        kv_write.kv_write(cache, kv=kv, store=own.store, backend=self.backends.kv_write)
+        out = attention.attend(qkv.narrow(1, 0, heads), pool=cache, plan=own.plan)
+        if self.has_gate:
+            gate = projected.narrow(1, heads + 2 * kv_heads, heads).flatten(1)
+            out = out * torch.sigmoid(gate)
         return self.out(out, residual)
 
     def cache_spec(self, kv_dtype: torch.dtype) -> AttentionSpec:
@@ -91,35 +99,17 @@ class Attention(DirectModule):
             dtype_bytes=kv_dtype.itemsize,
         )
 
+    def token_bytes(self) -> int:
+        """Upper bound of the temporaries for one token, but for keys that are gathered."""
+        heads = (2 * self.num_heads if self.has_gate else self.num_heads) + 2 * self.kv_heads
+        return 4 * heads * self.head_dim * self.itemsize
 
-def attention_step(
-    batch: Batch,
-    *,
-    shape: attention.AttentionShape,
-    rotary: Rotary,
-    placement: Placement,
-) -> AttentionStep:
-    """Rotations, page indices and masks of a step."""
-    prefill = [
-        attention.PrefillLayout(
-            offset=span.offset, count=span.count, start=span.start, pages=span.pages
+    def shape(self) -> attention.AttentionShape:
+        """The same in all attention layers of a stage."""
+        return attention.AttentionShape(
+            num_heads=self.num_heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            page_tokens=PAGE_TOKENS,
+            scale=self.head_dim**-0.5,
         )
-        for span in batch.prefill
-    ]
-    verify = None
-    if batch.num_verify > 0:
-        verify = attention.VerifyLayout(
-            offset=batch.verify_offset,
-            width=batch.verify_width,
-            pages=batch.verify_pages,
-            lengths=batch.verify_lengths,
-            store=batch.store[batch.verify_offset :],
-        )
-    plan = attention.plan(
-        shape,
-        prefill=prefill,
-        verify=verify,
-        dtype=placement.dtype,
-        backend=placement.backends.attention,
-    )
-    return AttentionStep(store=batch.store, rotation=rotary.rows(batch.positions), plan=plan)

@@ -18,13 +18,15 @@ from torch import Tensor
 class PrefillSpan:
     """One prefill row: tokens offset .. offset + count - 1 of the batch, at positions from `start`.
 
-    `pages` [P] int32 is the slot's page table row (a view), valid for start + count tokens.
+    `pages` [P] int32 is the slot's page table row (a view), valid for start + count tokens; `slot`
+    is where the row's recurrent state is.
     """
 
     offset: int
     count: int
     start: int
     pages: Tensor
+    slot: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,9 @@ class Batch:
     `verify_pages` [B, P] int32 has as many columns as the longest verify row's table may need (a
     host bound from the pages handed out). `verify_lengths` [B] int64 counts the keys of each row
     before this step; token j of row b sits at position verify_lengths[b] + j and sees keys up to
-    itself. Inactive rows (done, padding) have length 0 and store to the dump page.
+    itself. `verify_slots` [B] int64 is where each row's recurrent state is, `verify_folds` [B]
+    int64 how many tokens its last step added, which are not folded into that state yet. Inactive
+    rows (done, padding) have length 0, slot 0 and fold 0, and store to the dump page.
     """
 
     positions: Tensor  # [N] int64
@@ -45,6 +49,8 @@ class Batch:
     verify_width: int
     verify_pages: Tensor  # [B, P] int32
     verify_lengths: Tensor  # [B] int64
+    verify_slots: Tensor  # [B] int64
+    verify_folds: Tensor  # [B] int64
 
     @property
     def num_verify(self) -> int:

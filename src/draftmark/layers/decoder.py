@@ -1,4 +1,8 @@
-"""The block most dense families share: pre-norm attention, pre-norm SwiGLU, residuals."""
+"""The block that all families share: pre-norm mixer, pre-norm MLP, residuals.
+
+A *mixer* is what mixes tokens: attention, or a gated delta net. Which one a layer has, and which
+MLP, its `LayerConfig` says; nobody else asks.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +10,96 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from draftmark.kernels.rope import RopeScaling
-from draftmark.layers.attention import Attention, AttentionConfig, AttentionStep
-from draftmark.layers.mlp import GatedMLP
+from draftmark.layers.attention import Attention, AttentionConfig
+from draftmark.layers.gated_delta import GatedDelta, GatedDeltaConfig
+from draftmark.layers.mlp import GatedMLP, MLPConfig
 from draftmark.layers.module import DirectModule
-from draftmark.layers.norm import RMSNorm
+from draftmark.layers.moe import MoE, MoEConfig
+from draftmark.layers.norm import NormConfig, RMSNorm
+from draftmark.layers.recurrent import LayerCache
+from draftmark.layers.rotary import RotaryConfig
+from draftmark.layers.step import StageStep
 from draftmark.layers.weight import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderConfig:
-    """A dense decoder, translated from its checkpoint's configuration."""
+class LayerConfig:
+    mixer: AttentionConfig | GatedDeltaConfig
+    mlp: MLPConfig | MoEConfig
 
-    num_layers: int
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """A decoder, translated from its checkpoint's configuration; one `layers` entry a layer."""
+
     vocab_size: int
-    intermediate_size: int
-    norm_eps: float
-    attention: AttentionConfig
-    mlp_bias: bool
+    hidden_size: int
+    layers: tuple[LayerConfig, ...]
+    norm: NormConfig
+    rotary: RotaryConfig
     tied_head: bool
-    rope_theta: float
-    rope_scaling: RopeScaling
     max_context: int
 
     @property
-    def hidden_size(self) -> int:
-        return self.attention.hidden_size
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def kinds(self) -> tuple[LayerConfig, ...]:
+        """The different ones, in order of appearance."""
+        return tuple(dict.fromkeys(self.layers))
+
+    @property
+    def kind_of_layers(self) -> tuple[int, ...]:
+        """Index in `kinds` of each layer."""
+        kinds = self.kinds
+        return tuple(kinds.index(layer) for layer in self.layers)
 
 
 class DecoderLayer(DirectModule):
-    """h += attention(norm(h)); h += mlp(norm(h))."""
+    """h += mixer(norm(h)); h += mlp(norm(h))."""
 
     def __init__(self, config: DecoderConfig, *, layer: int, placement: Placement) -> None:
         super().__init__()
-        size, eps = config.hidden_size, config.norm_eps
-        self.attention_norm = RMSNorm(size, eps=eps, placement=placement)
-        self.attention = Attention(config.attention, layer=layer, placement=placement)
-        self.mlp_norm = RMSNorm(size, eps=eps, placement=placement)
-        self.mlp = GatedMLP(
-            size, config.intermediate_size, bias=config.mlp_bias, placement=placement
-        )
+        size, own = config.hidden_size, config.layers[layer]
+        self.mixer_norm = RMSNorm(size, config.norm, placement=placement)
+        self.mixer = _make_mixer(own.mixer, layer=layer, placement=placement)
+        self.mlp_norm = RMSNorm(size, config.norm, placement=placement)
+        self.mlp = _make_mlp(own.mlp, placement=placement)
 
     def forward(
-        self,
-        hidden: Tensor,
-        step: AttentionStep,
-        pool: Tensor,
-        scales: list[Tensor],
+        self, hidden: Tensor, step: StageStep, cache: LayerCache, scales: list[Tensor]
     ) -> Tensor:
         """hidden [N, hidden] -> the same; appends the two norm scales, for the sentinel."""
-        normed, scale = self.attention_norm(hidden)
+        normed, scale = self.mixer_norm(hidden)
         scales.append(scale)
-        hidden = self.attention(normed, hidden, step, pool)
+        hidden = self.mixer(normed, hidden, step, cache)
         normed, scale = self.mlp_norm(hidden)
         scales.append(scale)
         return self.mlp(normed, hidden)
+
+    def token_bytes(self) -> int:
+        """Upper bound of the temporaries for one token of a step."""
+        return self.mixer.token_bytes() + self.mlp.token_bytes()
+
+    def fixed_bytes(self) -> int:
+        """Upper bound of those that do not grow with the tokens."""
+        return self.mlp.fixed_bytes()
+
+
+def _make_mixer(
+    config: AttentionConfig | GatedDeltaConfig, *, layer: int, placement: Placement
+) -> Attention | GatedDelta:
+    match config:
+        case AttentionConfig():
+            return Attention(config, layer=layer, placement=placement)
+        case GatedDeltaConfig():
+            return GatedDelta(config, layer=layer, placement=placement)
+
+
+def _make_mlp(config: MLPConfig | MoEConfig, *, placement: Placement) -> GatedMLP | MoE:
+    match config:
+        case MLPConfig():
+            return GatedMLP(config, placement=placement)
+        case MoEConfig():
+            return MoE(config, placement=placement)

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from draftmark.kernels import rope
 from draftmark.layers.weight import Placement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryConfig:
+    """The first `dim` features of each head are rotated."""
+
+    dim: int
+    theta: float
+    scaling: rope.RopeScaling = rope.RopeScaling()  # noqa: RUF009 - a frozen value
+
+
 class Rotary:
     """The table of a stage, in fp32 (float64 where the model runs in it)."""
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        theta: float,
-        scaling: rope.RopeScaling,
-        max_context: int,
-        placement: Placement,
-    ) -> None:
+    def __init__(self, config: RotaryConfig, *, max_context: int, placement: Placement) -> None:
         self.dtype = placement.dtype
         self.table = rope.build_table(
             max_context,
-            dim=head_dim,
-            theta=theta,
-            scaling=scaling,
-            dtype=torch.promote_types(placement.dtype, torch.float32),
+            dim=config.dim,
+            theta=config.theta,
+            scaling=config.scaling,
+            dtype=placement.wide_dtype,
             device=placement.device,
         )
 

@@ -30,6 +30,11 @@ class Placement:
     mesh: Mesh
     group: TensorGroup = field(default_factory=Alone)
 
+    @property
+    def wide_dtype(self) -> torch.dtype:
+        """For what must not be narrower than float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
     def __post_init__(self) -> None:
         rank, size = self.group.rank, self.group.size
         assert (rank, size) == (self.mesh.tp_rank, self.mesh.tp_size), f"{self.mesh} is not {rank=}"
@@ -59,10 +64,13 @@ class Weight(nn.Parameter):
     blocks: tuple[Block, ...]
     mesh: Mesh
 
-    def __new__(cls, blocks: Sequence[Block], placement: Placement) -> Weight:
+    def __new__(
+        cls, blocks: Sequence[Block], placement: Placement, dtype: torch.dtype | None = None
+    ) -> Weight:
+        """In `dtype`, or that of the placement."""
         parts = [_local_shape(block, placement.mesh) for block in blocks]
         shape = (sum(part[0] for part in parts), *parts[0][1:])
-        data = torch.empty(shape, dtype=placement.dtype, device=placement.device)
+        data = torch.empty(shape, dtype=dtype or placement.dtype, device=placement.device)
         weight = super().__new__(cls, data, requires_grad=False)
         weight.blocks = tuple(blocks)
         weight.mesh = placement.mesh

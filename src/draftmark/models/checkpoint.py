@@ -8,6 +8,7 @@ or an error; so is every block of every parameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from draftmark.core.errors import CheckpointError
 from draftmark.layers.weight import Target, Weight
 from draftmark.models.config import Description, read_header, weight_files
+from draftmark.models.family import Take
 from draftmark.models.stage import Stage
 
 Progress = Callable[[int, int], None]
@@ -41,7 +43,10 @@ def load(stage: Stage, model_dir: Path, *, description: Description, progress: P
         with _opened(path) as file:
             for name in sizes:
                 if name in targets:
-                    _copy(file.get_tensor(name), targets[name], name=name, path=path)
+                    tensor = file.get_tensor(name)
+                    _check(tensor, targets[name], name=name, path=path)
+                    for taking in targets[name].pieces:
+                        taking.fill(tensor)
                     seen.add(name)
                     read += sizes[name]
                 elif name not in description.names.used and not description.names.is_ignored(name):
@@ -52,27 +57,57 @@ def load(stage: Stage, model_dir: Path, *, description: Description, progress: P
     return read
 
 
-def _targets(stage: Stage, description: Description) -> dict[str, Target]:
-    """Checkpoint name -> place, for the tensors of this stage."""
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """One block, and what of a tensor fills it."""
+
+    target: Target
+    take: Take | None
+
+    def fill(self, tensor: Tensor) -> None:
+        whole = tensor if self.take is None else self.take(tensor)
+        assert tuple(whole.shape) == self.target.shape, f"{whole.shape} for {self.target.shape}"
+        self.target.view.copy_(whole[self.target.part])
+
+
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """Where one checkpoint tensor, which must be of `shape`, goes."""
+
+    shape: tuple[int, ...]
+    pieces: tuple[_Taking, ...]
+
+
+def _targets(stage: Stage, description: Description) -> dict[str, _Destination]:
+    """By checkpoint tensor, for those of this stage."""
     places: dict[tuple[str, str], Target] = {}
     for parameter, weight in stage.named_parameters():
         assert isinstance(weight, Weight), parameter
         for block, target in weight.targets():
             places[parameter, block] = target
-    used = description.names.used
-    targets = {name: places.pop(place) for name, place in used.items() if place in places}
+    targets = {}
+    for name, source in description.names.used.items():
+        found = tuple(
+            _Taking(places.pop((piece.parameter, piece.block)), piece.take)
+            for piece in source.pieces
+            if (piece.parameter, piece.block) in places
+        )
+        if found:
+            targets[name] = _Destination(source.shape or found[0].target.shape, found)
     assert not places, f"no checkpoint tensor is named for {sorted(places)}"
     return targets
 
 
-def _copy(tensor: Tensor, target: Target, *, name: str, path: Path) -> None:
+def _check(tensor: Tensor, target: _Destination, *, name: str, path: Path) -> None:
     if tuple(tensor.shape) != target.shape:
         raise CheckpointError(
             f"{path}: {name} has shape {list(tensor.shape)}, expected {list(target.shape)}"
         )
     if tensor.dtype not in _FLOATS:
         raise CheckpointError(f"{path}: {name} is {tensor.dtype}; quantised weights are not built")
-    target.view.copy_(tensor[target.part])
+    if not tensor.isfinite().all():
+        bad = int((~tensor.isfinite()).sum())
+        raise CheckpointError(f"{path}: {name} has {bad} values that are not finite")
 
 
 def _settle(*, missing: Sequence[str], surplus: Sequence[str], model_dir: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,22 +17,14 @@ from typing import Any
 from draftmark.core.errors import CheckpointError, ModelError
 from draftmark.core.start import ModelFacts
 from draftmark.layers.decoder import DecoderConfig
-from draftmark.models import llama, qwen3
+from draftmark.models import llama, qwen3, qwen3_5
 from draftmark.models.family import Names
 
-_FAMILIES: Mapping[str, ModuleType] = {"llama": llama, "qwen3": qwen3}
+_FAMILIES: Mapping[str, ModuleType] = {
+    model_type: family for family in (llama, qwen3, qwen3_5) for model_type in family.ARCHITECTURES
+}
 # Known, and none of them a variant of what is built.
-_PLANNED = (
-    "qwen3_next",
-    "qwen3_5",
-    "qwen3_5_text",
-    "qwen3_5_moe",
-    "qwen3_5_moe_text",
-    "qwen3_moe",
-    "glm_moe_dsa",
-    "glm5_next",
-    "qwen4_exp",
-)
+_PLANNED = ("qwen3_moe", "glm_moe_dsa", "glm5_next", "qwen4_exp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +46,11 @@ def describe(model_dir: Path) -> Description:
     except (ValueError, KeyError, TypeError) as error:
         path = model_dir / "config.json"
         raise ModelError(f"{path} is not a {model_type} configuration: {error}") from error
-    num_parameters, num_bytes, dtype = _measure(model_dir)
+    entries = _entries(model_dir)
+    num_parameters, num_bytes, dtype = _measure(entries, model_dir)
     facts = ModelFacts(
         model_type=model_type,
-        architecture=family.ARCHITECTURE,
+        architecture=_architecture(raw, family),
         num_layers=config.num_layers,
         vocab_size=config.vocab_size,
         max_context=config.max_context,
@@ -65,8 +58,9 @@ def describe(model_dir: Path) -> Description:
         eos_ids=_eos_ids(raw, model_dir),
         num_parameters=num_parameters,
         checkpoint_bytes=num_bytes,
+        layer_kinds=config.kind_of_layers,
     )
-    return Description(facts=facts, config=config, names=family.names(config))
+    return Description(facts=facts, config=config, names=family.names(config, present=entries))
 
 
 def weight_files(model_dir: Path) -> list[Path]:
@@ -116,22 +110,32 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
 def _family(raw: Mapping[str, Any]) -> tuple[str, ModuleType]:
     model_type = str(raw.get("model_type"))
     architectures = raw.get("architectures") or []
-    built = ", ".join(f"{name} ({family.ARCHITECTURE})" for name, family in _FAMILIES.items())
+    built = ", ".join(_FAMILIES)
     if model_type not in _FAMILIES:
         state = "is not built yet" if model_type in _PLANNED else "is not supported"
         shown = f"{model_type} ({', '.join(architectures) or 'no architecture named'})"
         raise ModelError(f"model type {shown} {state}; built: {built}")
     family = _FAMILIES[model_type]
-    if architectures and architectures != [family.ARCHITECTURE]:
-        raise ModelError(f"architecture {', '.join(architectures)} is not built; built: {built}")
+    own = family.ARCHITECTURES[model_type]
+    if architectures and not (len(architectures) == 1 and architectures[0] in own):
+        raise ModelError(
+            f"architecture {', '.join(architectures)} of {model_type} is not built; built: "
+            f"{', '.join(own)}"
+        )
     return model_type, family
 
 
-def _measure(model_dir: Path) -> tuple[int, int, str]:
+def _architecture(raw: Mapping[str, Any], family: ModuleType) -> str:
+    """As named, else the first of the model type."""
+    named: list[str] = raw.get("architectures") or []
+    return named[0] if named else str(family.ARCHITECTURES[str(raw["model_type"])][0])
+
+
+def _measure(entries: Mapping[str, dict[str, Any]], model_dir: Path) -> tuple[int, int, str]:
     """(parameters, bytes, torch name of the dtype most bytes have) from the files' headers."""
     num_parameters = 0
     by_dtype: dict[str, int] = {}
-    for entry in _entries(model_dir):
+    for entry in entries.values():
         count = 1
         for size in entry["shape"]:
             count *= size
@@ -147,14 +151,17 @@ def _measure(model_dir: Path) -> tuple[int, int, str]:
 _TORCH_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def _entries(model_dir: Path) -> Iterator[dict[str, Any]]:
+def _entries(model_dir: Path) -> dict[str, dict[str, Any]]:
+    """What the files say of each tensor."""
+    found: dict[str, dict[str, Any]] = {}
     for path in weight_files(model_dir):
-        yield from read_header(path).values()
+        found |= read_header(path)
+    return found
 
 
 def _eos_ids(raw: Mapping[str, Any], model_dir: Path) -> tuple[int, ...]:
     """Union of config.json's and generation_config.json's, in that order."""
-    sources = [raw]
+    sources = [raw, raw.get("text_config") or {}]
     generation = model_dir / "generation_config.json"
     if generation.is_file():
         sources.append(_read_json(generation))

@@ -7,22 +7,52 @@ change the maths and is not built.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import Tensor
 
 from draftmark.core.errors import ModelError
 from draftmark.kernels.rope import RopeScaling, yarn_attention_factor
 
+Take = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What fills one block of a parameter (named in the whole stage): a checkpoint tensor, or what
+    `take` takes of it."""
+
+    parameter: str
+    block: str = ""
+    take: Take | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A checkpoint tensor and where it goes. `shape` is what it must be, where it is not that of
+    its only block."""
+
+    pieces: tuple[Piece, ...]
+    shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def whole(cls, parameter: str, block: str = "") -> Source:
+        return cls((Piece(parameter, block),))
+
+    def under(self, prefix: str) -> Source:
+        """The same, of parameters below `prefix`."""
+        pieces = [replace(piece, parameter=prefix + piece.parameter) for piece in self.pieces]
+        return replace(self, pieces=tuple(pieces))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """`used` maps a checkpoint tensor to (parameter of the whole stage, block within it).
+    """`used` says what each checkpoint tensor fills; `ignored` are patterns of tensors that are
+    left out on purpose."""
 
-    `ignored` are patterns of tensors that are left out on purpose.
-    """
-
-    used: Mapping[str, tuple[str, str]]
+    used: Mapping[str, Source]
     ignored: tuple[re.Pattern[str], ...] = ()
 
     def is_ignored(self, tensor: str) -> bool:
@@ -30,26 +60,31 @@ class Names:
 
 
 def decoder_names(
-    layer: Mapping[str, tuple[str, str]],
+    layers: Sequence[Mapping[str, Source]],
     *,
-    num_layers: int,
     tied_head: bool,
+    prefix: str = "model.",
     ignored: tuple[re.Pattern[str], ...] = (),
 ) -> Names:
-    """`layer` maps the tensors of one layer; embedding, layers, norm and head are named alike in
-    every dense family. A tied head may be saved all the same, and is then ignored."""
+    """`layers` has the tensors of each layer; embedding, layers, norm and head are named alike in
+    every family. A tied head may be saved all the same, and is then ignored."""
     used = {
-        "model.embed_tokens.weight": ("embedding.weight", ""),
-        "model.norm.weight": ("norm.weight", ""),
+        f"{prefix}embed_tokens.weight": Source.whole("embedding.weight"),
+        f"{prefix}norm.weight": Source.whole("norm.weight"),
     }
-    for n in range(num_layers):
-        for tensor, (parameter, block) in layer.items():
-            used[f"model.layers.{n}.{tensor}"] = (f"layers.{n}.{parameter}", block)
+    for n, layer in enumerate(layers):
+        for tensor, source in layer.items():
+            used[f"{prefix}layers.{n}.{tensor}"] = source.under(f"layers.{n}.")
     if tied_head:
         ignored += (re.compile(r"lm_head\.weight"),)
     else:
-        used["lm_head.weight"] = ("head.weight", "")
+        used["lm_head.weight"] = Source.whole("head.weight")
     return Names(used=used, ignored=ignored)
+
+
+def whole_sources(names: Mapping[str, tuple[str, str]]) -> dict[str, Source]:
+    """From a table of checkpoint tensor -> (parameter, block)."""
+    return {tensor: Source.whole(*place) for tensor, place in names.items()}
 
 
 # Keys that change the maths of a dense decoder, with the values that leave it as we build it.
@@ -85,19 +120,26 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def refuse_unbuilt(raw: Mapping[str, Any], *, neutral: Mapping[str, tuple[object, ...]]) -> None:
+def refuse_unbuilt(
+    raw: Mapping[str, Any],
+    *,
+    neutral: Mapping[str, tuple[object, ...]],
+    read: Collection[str] = (),
+    layer_types: Collection[str] = ("full_attention",),
+) -> None:
     """Raise `ModelError` naming the first key of config.json that asks for what is not built.
 
-    `neutral` adds a family's own keys, with the values that change nothing.
+    `neutral` adds a family's own keys, with the values that change nothing; keys of `read` are
+    taken into account by the family.
     """
     for key, harmless in {**_NEUTRAL, **neutral}.items():
         value = raw.get(key)
-        if value not in harmless:
+        if key not in read and value not in harmless:
             shown = value if not isinstance(value, dict) else value.get("quant_method", value)
             raise ModelError(f"config.json has {key} = {shown!r}, which is not built", param=key)
-    layer_types = set(raw.get("layer_types") or ["full_attention"])
-    if layer_types != {"full_attention"}:
-        unbuilt = ", ".join(sorted(layer_types - {"full_attention"}))
+    found = set(raw.get("layer_types") or layer_types)
+    if not found <= set(layer_types):
+        unbuilt = ", ".join(sorted(found - set(layer_types)))
         raise ModelError(
             f"config.json has layer_types {unbuilt}, which are not built", param="layer_types"
         )
@@ -124,14 +166,17 @@ _ROPE_KEYS: Mapping[str, frozenset[str]] = {
 }
 
 
-def read_rope(parameters: Mapping[str, Any], *, max_context: int) -> tuple[float, RopeScaling]:
-    """(theta, scaling) from a configuration's rope_parameters; raises `ModelError`."""
+def read_rope(
+    parameters: Mapping[str, Any], *, max_context: int, read: Collection[str] = ()
+) -> tuple[float, RopeScaling]:
+    """(theta, scaling) from a configuration's rope_parameters; raises `ModelError`. Keys of `read`
+    are taken into account by the family."""
     kind = parameters["rope_type"]
     if kind not in _ROPE_KEYS:
         raise ModelError(
             f"rope type {kind!r} is not built; built: {', '.join(_ROPE_KEYS)}", param="rope_type"
         )
-    given = {key: value for key, value in parameters.items() if value is not None}
+    given = {k: value for k, value in parameters.items() if value is not None and k not in read}
     theta = float(given.pop("rope_theta"))
     del given["rope_type"]
     # The older spelling of rope_type, kept by some checkpoints.

@@ -11,11 +11,11 @@ How the runtime uses the model side (one rank, everything under `torch.inference
         stage, model_dir, description=description, progress=lambda done_bytes, total_bytes: None
     )                                                     # returns bytes read
     stage.finish()                                        # packs weights; load is over
-    stage.cache_specs(kv_dtype)    # list[cache.spec.AttentionSpec], one a layer, in layer order
+    stage.cache_specs(kv_dtype)    # list[cache.spec.CacheSpec], one a layer, in layer order
     stage.weight_bytes()           # bytes held after finish()
     stage.workspace_bytes(tokens=, logits_rows=, context=)  # upper bound of a step's temporaries
 
-    out = stage.forward(ids, batch, pools)                # ids int64 [N], or hidden [N, hidden]
+    out = stage.forward(ids, batch, caches)               # ids int64 [N], or hidden [N, hidden]
     out.hidden                     # [N, hidden] in `dtype`; after the final norm on the last stage
     out.bad_layer                  # [N] int32: first layer (global number) whose output had a
                                    # non-finite value in this token's row, -1 for none
@@ -25,11 +25,12 @@ Several tensor ranks: `build` takes the rank's `mesh` and `group`; each rank has
 weights and its own KV heads, every call is made by all ranks with the same inputs, and hidden,
 bad_layer and logits are the same bits on all.
 
-`pools` is one tensor a layer of this stage, in layer order, [num_pages, page_tokens, 2 * kv_heads,
-head_dim] with keys before values; it may hold anything, NaN included, where nothing was stored. The
-forward writes this step's keys and values to `batch.store` before it attends. Nothing is kept
-between calls but parameters. A row's result does not depend on the other rows of the batch beyond
-rounding.
+`caches` has one entry a layer, in layer order, made by its spec: of an attention layer the pages
+[num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before values, of a recurrent layer a
+`RecurrentCache` of all slots. It may hold anything, NaN included, where nothing was stored. The
+forward writes this step's keys and values to `batch.store` before it attends, and moves the states
+of its rows on. Nothing is kept between calls but parameters. A row's result does not depend
+on the other rows of the batch beyond rounding.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
+from draftmark.cache.spec import CacheSpec
 from draftmark.kernels import attention, sentinel
-from draftmark.kernels.attention import AttentionShape
 from draftmark.kernels.backends import Backends
 from draftmark.kernels.linear import WIDE_CANDIDATES
-from draftmark.layers.attention import Attention, attention_step
+from draftmark.layers.attention import Attention
 from draftmark.layers.batch import Batch
 from draftmark.layers.decoder import DecoderConfig, DecoderLayer
 from draftmark.layers.embedding import Embedding, Head
 from draftmark.layers.norm import RMSNorm
+from draftmark.layers.recurrent import LayerCache
 from draftmark.layers.rotary import Rotary
+from draftmark.layers.step import StageStep, attention_step, recurrent_step
 from draftmark.layers.weight import Layer, Placement
 from draftmark.models.config import Description
 from draftmark.parallel.collectives import Alone, TensorGroup, Unconnected
@@ -81,28 +83,27 @@ class Stage(nn.Module):
         self.norm: RMSNorm | None = None
         self.head: Head | None = None
         if is_last:
-            self.norm = RMSNorm(hidden_size, eps=config.norm_eps, placement=placement)
+            self.norm = RMSNorm(hidden_size, config.norm, placement=placement)
             tied_to = self.embedding if config.tied_head else None
             self.head = Head(vocab_size, hidden_size, tied_to=tied_to, placement=placement)
-        self.rotary = Rotary(
-            config.attention.head_dim,
-            theta=config.rope_theta,
-            scaling=config.rope_scaling,
-            max_context=max_context,
-            placement=placement,
-        )
-        self.shape = _attention_shape(self.blocks[0].attention)
+        mixers = [block.mixer for block in self.blocks]
+        attention_layers = [mixer for mixer in mixers if isinstance(mixer, Attention)]
+        self.is_recurrent = len(attention_layers) < len(mixers)
+        self.shape = attention_layers[0].shape() if attention_layers else None
+        self.rotary: Rotary | None = None
+        if attention_layers:
+            self.rotary = Rotary(config.rotary, max_context=max_context, placement=placement)
         self.blame = _blame(layers, ends=is_last).to(placement.device)
 
-    def forward(self, inputs: Tensor, batch: Batch, pools: Sequence[Tensor]) -> StageOutput:
+    def forward(self, inputs: Tensor, batch: Batch, caches: Sequence[LayerCache]) -> StageOutput:
         hidden = inputs
         if self.embeds:
             assert self.embedding is not None
             hidden = self.embedding(inputs)
-        step = attention_step(batch, shape=self.shape, rotary=self.rotary, placement=self.placement)
+        step = self._step(batch)
         scales: list[Tensor] = []
-        for block, pool in zip(self.blocks, pools, strict=True):
-            hidden = block(hidden, step, pool, scales)
+        for block, cache in zip(self.blocks, caches, strict=True):
+            hidden = block(hidden, step, cache, scales)
         if self.norm is not None:
             hidden, scale = self.norm(hidden)
             scales.append(scale)
@@ -124,35 +125,51 @@ class Stage(nn.Module):
         for layer in self._holders():
             layer.finish()
 
-    def cache_specs(self, kv_dtype: torch.dtype) -> list[AttentionSpec]:
-        return [block.attention.cache_spec(kv_dtype) for block in self.blocks]
+    def cache_specs(self, kv_dtype: torch.dtype) -> list[CacheSpec]:
+        return [block.mixer.cache_spec(kv_dtype) for block in self.blocks]
 
     def weight_bytes(self) -> int:
         """Bytes of weights and rotary tables held after `finish()`."""
-        return sum(layer.stored_bytes() for layer in self._holders()) + self.rotary.table.nbytes
+        return sum(layer.stored_bytes() for layer in self._holders()) + self._table_bytes()
 
     def planned_bytes(self) -> int:
         """What `weight_bytes()` will be, known before anything is loaded (meta device included)."""
         plain = sum(weight.nbytes for weight in self.parameters())
         copied = 0 if self.head is None else self.head.copied_bytes()
-        return plain + copied + self.rotary.table.nbytes
+        return plain + copied + self._table_bytes()
 
     def workspace_bytes(self, *, tokens: int, logits_rows: int, context: int) -> int:
         """Upper bound of a step's temporaries: `tokens` in the step, `logits_rows` rows that sample
         of `context` tokens each."""
-        shape, hidden_size = self.shape, self.config.hidden_size
+        hidden_size = self.config.hidden_size
         ranks, itemsize = self.placement.mesh.tp_size, self.placement.dtype.itemsize
-        heads = (shape.num_heads + 2 * shape.kv_heads) * shape.head_dim
-        intermediate = self.config.intermediate_size // ranks
-        per_token = (5 * hidden_size + 4 * heads + 3 * intermediate + context) * itemsize
+        per_token = (5 * hidden_size + context) * itemsize
+        per_token += max(block.token_bytes() for block in self.blocks)
         if ranks > 1:
             # Every rank's part of a sum, and two of the sums on the way.
             per_token += hidden_size * (ranks * itemsize + 2 * max(itemsize, 4))
-        gathered = attention.workspace_bytes(
-            shape, rows=logits_rows, context=context, itemsize=itemsize
-        )
+        gathered = 0
+        if self.shape is not None:
+            gathered = attention.workspace_bytes(
+                self.shape, rows=logits_rows, context=context, itemsize=itemsize
+            )
         logits = 0 if self.head is None else logits_rows * self._logits_bytes()
-        return tokens * per_token + gathered + logits
+        fixed = max(block.fixed_bytes() for block in self.blocks)
+        return tokens * per_token + fixed + gathered + logits
+
+    def _step(self, batch: Batch) -> StageStep:
+        own = None
+        if self.shape is not None:
+            assert self.rotary is not None
+            own = attention_step(
+                batch, shape=self.shape, rotary=self.rotary, placement=self.placement
+            )
+        return StageStep(
+            attention=own, recurrent=recurrent_step(batch) if self.is_recurrent else None
+        )
+
+    def _table_bytes(self) -> int:
+        return 0 if self.rotary is None else self.rotary.table.nbytes
 
     def _logits_bytes(self) -> int:
         """Of one row."""
@@ -197,16 +214,6 @@ def build(
         layers=range(config.num_layers) if layers is None else layers,
         max_context=max_context,
         placement=placement,
-    )
-
-
-def _attention_shape(layer: Attention) -> AttentionShape:
-    return AttentionShape(
-        num_heads=layer.num_heads,
-        kv_heads=layer.kv_heads,
-        head_dim=layer.head_dim,
-        page_tokens=PAGE_TOKENS,
-        scale=layer.head_dim**-0.5,
     )
 
 

@@ -47,12 +47,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Output features split in whole query heads."""
+    """Output features split in whole heads. `what` names them where they do not divide."""
 
     num_heads: int
+    what: str = "heads"
 
     def part(self, shape: Sequence[int], mesh: Mesh) -> tuple[slice, ...]:
-        heads = _share(self.num_heads, mesh, "heads")
+        heads = _share(self.num_heads, mesh, self.what)
         return (_in_features(heads, shape[0] // self.num_heads), *_whole(shape[1:]))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from draftmark.cache.spec import STATE_TOKENS
 from draftmark.core.request import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_STOP_IDS
 from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
 from draftmark.kernels.sample import RowFlag
@@ -34,11 +35,18 @@ class SlotInfo:
 
 class SlotDirectory:
     def __init__(
-        self, *, num_slots: int, num_pages: int, max_pages: int, num_cohorts: int = 1
+        self,
+        *,
+        num_slots: int,
+        num_pages: int,
+        max_pages: int,
+        num_cohorts: int = 1,
+        num_snapshots: int = 0,
     ) -> None:
         """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns. What
         step n returns is known to the device from step n + `num_cohorts` on."""
         self._num_cohorts = num_cohorts
+        self._num_snapshots = num_snapshots
         self._num_pages = num_pages
         self._max_pages = max_pages
         self._num_slots = num_slots
@@ -85,6 +93,7 @@ class SlotDirectory:
             _fail(plan, "has more stop ids or biases than a slot holds", admit.slot)
         if admit.sampling.logprobs > MAX_LOGPROBS:
             _fail(plan, f"asks for {admit.sampling.logprobs} log-probabilities", admit.slot)
+        self._check_snapshot(plan, admit.restore, admit.slot, length=admit.cached)
         self._slots[admit.slot] = SlotInfo(
             generation=admit.generation,
             end=admit.end,
@@ -113,6 +122,7 @@ class SlotDirectory:
         if row.prompt_logprobs > MAX_LOGPROBS:
             _fail(plan, f"asks for {row.prompt_logprobs} log-probabilities", row.slot)
         info.planned += len(row.ids)
+        self._check_snapshot(plan, row.snapshot, row.slot, length=info.planned)
         info.last_step = plan.step
         if row.samples and not (row.is_last and info.planned < info.end):
             _fail(plan, "samples where it cannot", row.slot)
@@ -127,6 +137,15 @@ class SlotDirectory:
         if info.last_step > plan.step - self._num_cohorts:
             _fail(plan, f"verifies a row of step {info.last_step}, too soon", row.slot)
         info.last_step = plan.step
+
+    def _check_snapshot(self, plan: StepPlan, snapshot: int, slot: int, *, length: int) -> None:
+        """A snapshot is of whole blocks of tokens, and in its place."""
+        if snapshot < 0:
+            return
+        if snapshot >= self._num_snapshots:
+            _fail(plan, f"means snapshot {snapshot} of {self._num_snapshots}", slot)
+        if length == 0 or length % STATE_TOKENS != 0:
+            _fail(plan, f"means a snapshot at length {length}", slot)
 
     def _current(self, plan: StepPlan, row: PageDelta | PrefillRow | VerifyRow) -> SlotInfo:
         info = self._slots[row.slot]

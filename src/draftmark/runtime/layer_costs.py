@@ -1,8 +1,8 @@
-"""How long a layer takes and how long the ends of the model: what the layer split is found from.
+"""How long layers take and how long the ends of the model: what the layer split is found from.
 
-Two small models of the same shapes run ordinary steps, one of a single layer and one of several:
-their difference is that of layers alone. The ends are timed by themselves. All weights are one
-number: times do not depend on them.
+For each kind of layer two small models run ordinary steps, one of a single layer and one of
+several: their difference is that of layers alone. The ends are timed by themselves. All weights are
+one number: times do not depend on them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from draftmark.core.step import StepPlan
 from draftmark.core.warmup import VERIFY_ROWS, WarmUp, WarmUpLimits
 from draftmark.kernels import sample as op
 from draftmark.kernels.backends import Backends
+from draftmark.layers.decoder import LayerConfig
 from draftmark.models.config import Description
 from draftmark.models.stage import build
 from draftmark.parallel.mesh import Mesh
@@ -46,15 +47,20 @@ def measure_layers(
         max_running=sizes[-1],
         prefill_tokens=min(load.prefill_tokens, sizes[-1]),
     )
-    one = _Model(1, description, load, limits, device=device, backends=backends)
-    many = _Model(_MANY_LAYERS, description, load, limits, device=device, backends=backends)
+    layer_ms: dict[int, list[float]] = {rows: [] for rows in sizes}
+    for kind in description.config.kinds:
+        one, many = (
+            _Model((kind,) * count, description, load, limits, device=device, backends=backends)
+            for count in (1, _MANY_LAYERS)
+        )
+        for rows in sizes:
+            more = max(many.step_ms(rows) - one.step_ms(rows), 0.0)
+            layer_ms[rows].append(round(more / (_MANY_LAYERS - 1), 4))
     return [
         LayerCosts(
             verify_rows=rows,
             context_tokens=limits.context,
-            layer_ms=round(
-                max(many.step_ms(rows) - one.step_ms(rows), 0.0) / (_MANY_LAYERS - 1), 4
-            ),
+            layer_ms=layer_ms[rows],
             embedding_ms=round(one.embedding_ms(rows), 4),
             head_ms=round(one.head_ms(rows), 4),
         )
@@ -63,11 +69,11 @@ def measure_layers(
 
 
 class _Model:
-    """A model of `num_layers` layers of the description's shapes, and steps on it."""
+    """A model of `layers` and the description's ends, and steps on it."""
 
     def __init__(
         self,
-        num_layers: int,
+        layers: tuple[LayerConfig, ...],
         description: Description,
         load: LoadWeights,
         limits: WarmUpLimits,
@@ -78,7 +84,7 @@ class _Model:
         tp = load.topology.tp
         self._device = device
         self._stage = build(
-            replace(description, config=replace(description.config, num_layers=num_layers)),
+            replace(description, config=replace(description.config, layers=layers)),
             dtype=dtype_of(load.dtype),
             device=device,
             max_context=limits.max_context,

@@ -1,8 +1,8 @@
-"""The device pools behind pages, and what a rank's memory is spent on, as pure functions."""
+"""Device memory behind pages and slots, and what a rank's memory is spent on, as pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,18 @@ import psutil
 import torch
 from torch import Tensor
 
-from draftmark.cache.spec import PAGE_TOKENS, CacheSpec, token_bytes
+from draftmark.cache.spec import (
+    PAGE_TOKENS,
+    AttentionSpec,
+    CacheSpec,
+    RecurrentSpec,
+    slot_bytes,
+    snapshot_bytes,
+    token_bytes,
+)
 from draftmark.core.errors import BudgetError
 from draftmark.kernels import sample
+from draftmark.layers.recurrent import LayerCache, RecurrentCache
 from draftmark.models.stage import Stage
 from draftmark.runtime.relay import forward_words
 from draftmark.runtime.sampler import PROMPT_SLICE
@@ -30,6 +39,7 @@ class RunLimits:
     max_running: int
     prefill_tokens: int
     cohorts: int = 1
+    num_snapshots: int = 0
 
     @property
     def ring_depth(self) -> int:
@@ -45,42 +55,105 @@ def ring_depth(cohorts: int) -> int:
     return cohorts + 2
 
 
-def allocate_pools(
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the layers of a stage keep, in layer order, and what plans do to it as a whole."""
+
+    layers: tuple[LayerCache, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self._tensors())
+
+    def save(self, slot: int, snapshot: int) -> None:
+        """The recurrent states of a slot as they are now."""
+        for cache in self._recurrent():
+            cache.save(slot, snapshot)
+
+    def restore(self, slot: int, snapshot: int) -> None:
+        for cache in self._recurrent():
+            cache.restore(slot, snapshot)
+
+    def zero(self, num_pages: int) -> None:
+        """The first pages, and all states, so that they can be claimed as cached."""
+        for cache in self.layers:
+            if isinstance(cache, Tensor):
+                cache[:num_pages].zero_()
+        for cache in self._recurrent():
+            for tensor in cache.tensors():
+                tensor.zero_()
+
+    def fill(self, value: float) -> None:
+        for tensor in self._tensors():
+            tensor.fill_(value)
+
+    def _recurrent(self) -> Iterator[RecurrentCache]:
+        return (cache for cache in self.layers if isinstance(cache, RecurrentCache))
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for cache in self.layers:
+            yield from (cache,) if isinstance(cache, Tensor) else cache.tensors()
+
+
+def allocate_caches(
     specs: Sequence[CacheSpec],
     *,
-    num_pages: int,
+    limits: RunLimits,
     dtype: torch.dtype,
+    kv_dtype: torch.dtype,
     device: torch.device,
-    fill: float | None = None,
-) -> list[Tensor]:
-    """One pool [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim] a spec, in order.
+) -> Caches:
+    """One cache a spec, in order: pages [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim], or the
+    states of all slots. `dtype` is the model's.
 
     Left as they come: kernels mask what was not stored, and a CPU then hands out memory as pages
-    are written (zeroing 10 GB takes 5 s at start, and holds it). Tests fill with NaN. Raises
-    `BudgetError` when the device does not have the memory.
+    are written (zeroing 10 GB takes 5 s at start, and holds it). Raises `BudgetError` when the
+    device does not have the memory.
     """
-    wanted = num_pages * PAGE_TOKENS * token_bytes(specs)
+    wanted = limits.num_pages * PAGE_TOKENS * token_bytes(specs)
+    wanted += limits.num_slots * slot_bytes(specs) + limits.num_snapshots * snapshot_bytes(specs)
     free = free_bytes(device)
     if wanted > free:
         raise BudgetError(
-            f"a KV pool of {num_pages} pages takes {wanted} bytes, {free} are free",
+            f"a KV pool of {limits.num_pages} pages and the states of {limits.num_slots} slots "
+            f"take {wanted} bytes, {free} are free",
             param="kv_pool_tokens",
         )
     try:
-        return [_pool(spec, num_pages, dtype, device, fill) for spec in specs]
+        return Caches(
+            tuple(
+                _cache(spec, limits, dtype=dtype, kv_dtype=kv_dtype, device=device)
+                for spec in specs
+            )
+        )
     except (RuntimeError, MemoryError) as error:  # torch raises RuntimeError on a CPU
         raise BudgetError(
-            f"the KV pool of {num_pages} pages, {wanted} bytes, cannot be allocated: {error}",
+            f"the KV pool of {limits.num_pages} pages and the states of {limits.num_slots} slots, "
+            f"{wanted} bytes, cannot be allocated: {error}",
             param="kv_pool_tokens",
         ) from error
 
 
-def _pool(
-    spec: CacheSpec, num_pages: int, dtype: torch.dtype, device: torch.device, fill: float | None
-) -> Tensor:
-    shape = (num_pages, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim)
-    pool = torch.empty(shape, dtype=dtype, device=device)
-    return pool if fill is None else pool.fill_(fill)
+def _cache(
+    spec: CacheSpec,
+    limits: RunLimits,
+    *,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    device: torch.device,
+) -> LayerCache:
+    match spec:
+        case AttentionSpec():
+            shape = (limits.num_pages, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim)
+            return torch.empty(shape, dtype=kv_dtype, device=device)
+        case RecurrentSpec():
+            return RecurrentCache.allocate(
+                spec,
+                num_slots=limits.num_slots,
+                num_snapshots=limits.num_snapshots,
+                dtype=dtype,
+                device=device,
+            )
 
 
 def workspace_bytes(

@@ -20,7 +20,7 @@ from draftmark.parallel.strict import StrictWire
 from draftmark.runtime import sample_state
 from draftmark.runtime.debug_sync import DebugSync
 from draftmark.runtime.directory import SlotDirectory
-from draftmark.runtime.memory import RunLimits, allocate_pools
+from draftmark.runtime.memory import RunLimits, allocate_caches
 from draftmark.runtime.relay import PACKED_COLUMNS, forward_words
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler
@@ -177,15 +177,18 @@ def _make_stage_run(
             head_layer=config.num_layers,
             backend="torch",
         )
+    caches = allocate_caches(
+        stage.cache_specs(kv_dtype),
+        limits=limits,
+        dtype=stage.placement.dtype,
+        kv_dtype=kv_dtype,
+        device=device,
+    )
+    if placing.poison:
+        caches.fill(torch.nan)
     return StageRun(
         stage,
-        pools=allocate_pools(
-            stage.cache_specs(kv_dtype),
-            num_pages=limits.num_pages,
-            dtype=kv_dtype,
-            device=device,
-            fill=torch.nan if placing.poison else None,
-        ),
+        caches=caches,
         tables=tables,
         state=state,
         sampler=sampler,
@@ -194,6 +197,7 @@ def _make_stage_run(
             num_pages=limits.num_pages,
             max_pages=tables.max_pages,
             num_cohorts=limits.cohorts,
+            num_snapshots=limits.num_snapshots,
         ),
         ring=StagingRing(
             limits.ring_depth, shape=limits.step_shape, device=device, poison=placing.poison

@@ -251,6 +251,7 @@ class Rank:
                 max_running=load.max_running,
                 prefill_tokens=load.prefill_tokens,
                 cohorts=load.topology.cohorts,
+                num_snapshots=pools.num_snapshots,
             ),
             kv_dtype=dtype_of(load.kv_dtype),
             device=self._device,
@@ -274,7 +275,7 @@ class Rank:
 
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> WorkerPending:
         """Enqueue a step; `result()` of what comes back waits for it."""
-        self._faults.strike(plan.step, communicators=self._communicators)
+        self._faults.strike(plan.step, communicators=self._communicators, stages=self._stages)
         return self._ready.launch(plan, override=override)
 
     def execute(self, plan: StepPlan) -> StepResult | None:

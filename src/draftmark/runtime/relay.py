@@ -21,9 +21,10 @@ from torch import Tensor
 from draftmark.core.step import StepPlan
 from draftmark.parallel.lanes import Label, Shape
 
-# Of a row that samples, before it does: tokens written so far, and whether it is inert.
-LENGTH, DONE = range(2)
-ROW_COLUMNS = 2
+# Of a row that samples, before it does: tokens written so far, whether it is inert, and how many
+# tokens its last step added that a recurrent state has yet to fold in.
+LENGTH, DONE, FOLD = range(3)
+ROW_COLUMNS = 3
 
 # Of a row that sampled.
 (

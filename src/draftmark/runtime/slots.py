@@ -22,8 +22,10 @@ from draftmark.layers.batch import Batch, PrefillSpan
 from draftmark.runtime.inputs import AdmitInputs, PlanInputs
 from draftmark.runtime.relay import (
     DONE,
+    FOLD,
     LENGTH,
     PACKED_DONE,
+    PACKED_FOLD,
     PACKED_GENERATION,
     PACKED_LENGTH,
     PACKED_SLOT,
@@ -34,6 +36,8 @@ from draftmark.runtime.relay import (
 # Of a slot's state; the first columns are those of a row (`relay.ROW_COLUMNS`).
 _TOKEN, _GENERATION = ROW_COLUMNS, ROW_COLUMNS + 1
 STATE_COLUMNS = ROW_COLUMNS + 2
+# Where each column of a slot's state is in a return row.
+_RETURNED = (PACKED_LENGTH, PACKED_DONE, PACKED_FOLD, PACKED_TOKEN, PACKED_GENERATION)
 
 
 class SlotTables:
@@ -62,9 +66,9 @@ class SlotTables:
     def batch(self, plan: StepPlan, inputs: PlanInputs, rows: Tensor) -> Batch:
         """What the layers need to know; `rows` [M, ROW_COLUMNS] of the rows that sample."""
         verify = rows[inputs.num_sampling_prefill :]
-        active = verify[:, DONE] == 0
+        active = is_live = verify[:, DONE] == 0
         slots = inputs.verify_slots
-        positions = lengths = verify[:, LENGTH] * active
+        positions = lengths = verify[:, LENGTH] * is_live
         prefill = inputs.prefill
         if prefill is not None:
             positions = torch.cat((prefill.positions, positions))
@@ -81,6 +85,8 @@ class SlotTables:
                 0, inputs.verify_slots
             ),
             verify_lengths=lengths,
+            verify_slots=inputs.verify_slots * is_live,
+            verify_folds=verify[:, FOLD] * is_live,
         )
 
     def _store(self, slots: Tensor, positions: Tensor, active: Tensor) -> Tensor:
@@ -95,7 +101,9 @@ class SlotTables:
         for row in plan.prefill:
             count = len(row.ids)
             pages = self.pages[row.slot]
-            spans.append(PrefillSpan(offset=offset, count=count, start=row.start, pages=pages))
+            spans.append(
+                PrefillSpan(offset=offset, count=count, start=row.start, pages=pages, slot=row.slot)
+            )
             offset += count
         return tuple(spans)
 
@@ -107,6 +115,7 @@ class SlotState:
     def __init__(self, *, num_slots: int, device: torch.device) -> None:
         self.state = torch.zeros((num_slots, STATE_COLUMNS), dtype=torch.int64, device=device)
         self.faults = torch.zeros(1, dtype=torch.int64, device=device)
+        self._columns = torch.tensor(_RETURNED, device=device)
         self.reset()
 
     @torch.inference_mode()
@@ -129,8 +138,7 @@ class SlotState:
         generations = packed[:, PACKED_GENERATION]
         state = self.state.index_select(0, slots)
         self.faults += (state[:, _GENERATION] != generations).sum()
-        columns = (packed[:, PACKED_LENGTH], packed[:, PACKED_DONE], packed[:, PACKED_TOKEN])
-        self.state.index_copy_(0, slots, torch.stack((*columns, generations), dim=1))
+        self.state.index_copy_(0, slots, packed.index_select(1, self._columns))
 
     def rows(self, inputs: PlanInputs) -> tuple[Tensor, Tensor]:
         """(ids [N], rows [M, ROW_COLUMNS]) of a step. The last token of a prefill row that samples
@@ -140,7 +148,9 @@ class SlotState:
         if inputs.prefill is not None:
             ids = torch.cat((inputs.prefill.ids, ids))
             lengths = inputs.prefill.sampling_lengths
-            rows = torch.cat((torch.stack((lengths, torch.zeros_like(lengths)), dim=1), rows))
+            own = torch.zeros((len(lengths), ROW_COLUMNS), dtype=torch.int64, device=rows.device)
+            own[:, LENGTH] = lengths
+            rows = torch.cat((own, rows))
         return ids, rows
 
 

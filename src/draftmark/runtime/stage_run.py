@@ -13,7 +13,7 @@ log-probabilities are wanted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,13 +29,13 @@ from draftmark.runtime import sample_state
 from draftmark.runtime.debug_sync import COPY, LANE, DebugSync
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
+from draftmark.runtime.memory import Caches
 from draftmark.runtime.relay import PACKED_COLUMNS, RowWords, StepSize, label_of
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
 from draftmark.runtime.slots import SlotState, SlotTables
 from draftmark.runtime.staging import StagingRing
 
-Pools = Sequence[Tensor]
 # (step, cohort, operation, lane number): what the stage is at.
 Note = Callable[[int, int, Operation, int], None]
 
@@ -65,13 +65,14 @@ class _Input(NamedTuple):
 
 
 class StageRun:
-    """Owns the tables of the slots; the pools are written by the forward only."""
+    """Owns the tables of the slots; the caches are written by the forward, and by the snapshots
+    that plans ask for."""
 
     def __init__(
         self,
         stage: Stage,
         *,
-        pools: Pools,
+        caches: Caches,
         tables: SlotTables,
         state: SlotState | None,
         sampler: Sampler | None,
@@ -89,7 +90,7 @@ class StageRun:
         self.state = state
         self.busy_us = 0
         self._stage = stage
-        self._pools = pools
+        self._caches = caches
         self._sampler = sampler
         self._directory = directory
         self._ring = ring
@@ -102,7 +103,7 @@ class StageRun:
 
     @property
     def pool_bytes(self) -> int:
-        return sum(pool.nbytes for pool in self._pools)
+        return self._caches.nbytes
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
@@ -119,7 +120,10 @@ class StageRun:
         pending.computing()
         self._say(plan, Operation.COMPUTE)
         batch = self.tables.batch(plan, inputs, given.words.rows)
-        out = self._stage.forward(given.layers, batch, self._pools)
+        out = self._stage.forward(given.layers, batch, self._caches.layers)
+        for row in plan.prefill:
+            if row.snapshot >= 0:
+                self._caches.save(row.slot, row.snapshot)
         self._compare(out.hidden, plan, "hidden states")
         bad = _first_bad(given.words.bad_layer, out.bad_layer, batch, inputs.prefill)
         words = RowWords(given.words.faults, given.words.rows, bad)
@@ -136,9 +140,9 @@ class StageRun:
 
     @torch.inference_mode()
     def zero_pages(self, count: int) -> None:
-        """Make the first `count` pages hold zeros, so that they can be claimed as cached."""
-        for pool in self._pools:
-            pool[:count].zero_()
+        """Make the first `count` pages, and all states, hold zeros, so that they can be claimed as
+        cached."""
+        self._caches.zero(count)
 
     @torch.inference_mode()
     def reset(self) -> None:
@@ -161,6 +165,9 @@ class StageRun:
             if len(inputs.sampling_slots):
                 self._due.append(due)
         self.tables.apply(inputs)
+        for admit in plan.admits:
+            if admit.restore >= 0:
+                self._caches.restore(admit.slot, admit.restore)
         if self._sampler is not None and inputs.admits is not None:
             sample_state.admit(self._sampler.tables, inputs.admits)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftmark.cache.manager import Holding
+from draftmark.cache.holding import Holding
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.request import Request
 from draftmark.core.step import RowSampling

@@ -18,6 +18,7 @@ class Totals:
 
     steps: int = 0
     prompt_tokens: int = 0
+    matched_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     overrun_tokens: int = 0

@@ -146,8 +146,11 @@ class Planner:
             if is_new and (is_full or self._awaits_prefix(sequence)):
                 continue
             remaining = len(sequence.tokens) - sequence.planned
+            # State is saved at the end of a chunk only.
+            saves = sequence.holding.saves
+            most = saves[0] - sequence.planned if saves else remaining
             priority = sequence.order[0]
-            tokens = share.offer(priority=priority, remaining=remaining)
+            tokens = share.offer(priority=priority, remaining=remaining, most=most)
             if tokens == 0:
                 continue
             if is_new:
@@ -156,7 +159,7 @@ class Planner:
                     is_full = True
                     continue
                 admitted.append(sequence)
-            share.accept(priority=priority, remaining=remaining, tokens=tokens)
+            share.accept(priority=priority, remaining=remaining, most=most, tokens=tokens)
             takers.append(sequence)
             takes.append(tokens)
         for sequence in admitted:
@@ -185,16 +188,30 @@ class Planner:
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Look up the cached prefix of a waiting sequence; True when it pays to wait because
         another sequence is writing more of it right now, and it has not waited too often."""
+        holding = sequence.holding
+        if not sequence.wants_prompt_logprobs:
+            sequence.planned = self._manager.match(holding)
+        if self._manager.can_save:
+            self._manager.will_save(holding, self._snapshot_positions(sequence))
         if sequence.wants_prompt_logprobs:
             return False
-        sequence.planned = self._manager.match(sequence.holding)
         if sequence.waits >= self._limits.max_prefix_waits * self._limits.num_cohorts:
             return False
         at_least = self._limits.min_shared_tokens
-        if not self._manager.is_being_written(sequence.holding, at_least=at_least):
+        if not self._manager.is_being_written(holding, at_least=at_least):
             return False
         sequence.waits += 1
         return True
+
+    def _snapshot_positions(self, sequence: Sequence) -> list[int]:
+        """Those of its prompt; output that a preempted sequence runs again leaves none."""
+        return policy.snapshot_positions(
+            self._limits,
+            usable=sequence.holding.usable,
+            matched=sequence.holding.matched,
+            num_prompt=sequence.num_prompt,
+            history=sequence.request.history_tokens,
+        )
 
     def _admit(self, sequence: Sequence, draft: InFlight, *, num_active: int) -> bool:
         """Give a waiting sequence a slot and pages for all its tokens, if there are any left."""
@@ -209,6 +226,7 @@ class Planner:
         sequence.length = sequence.bound = sequence.planned
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = sequence.planned
+            self._totals.matched_tokens += holding.matched
             self._totals.cached_tokens += sequence.planned
             self._totals.prompt_tokens += sequence.num_prompt
         draft.admits.append(_admission(sequence))
@@ -222,6 +240,8 @@ class Planner:
         is_last = stop == len(tokens)
         samples = is_last and stop < sequence.end
         wanted = sequence.request.sampling.prompt_logprobs
+        saves = sequence.holding.saves
+        snapshot = self._manager.save(sequence.holding) if saves and saves[0] == stop else -1
         sequence.planned = sequence.bound = stop
         sequence.last_step = draft.step
         if is_last:
@@ -235,6 +255,7 @@ class Planner:
             -1 if is_last else tokens[stop],
             samples,
             wanted if wanted is not None and sequence.wants_prompt_logprobs else -1,
+            snapshot,
         )
 
 
@@ -253,4 +274,5 @@ def _admission(sequence: Sequence) -> Admit:
         sequence.sampling,
         tokens[:num_prompt] if has_penalties else [],
         tokens[num_prompt:] if has_penalties else [],
+        sequence.holding.restore,
     )

@@ -1,5 +1,5 @@
 """Decisions as functions of plain facts: how much prompt a step takes, who shares it, who yields,
-when cohorts are uneven.
+when cohorts are uneven, where a prompt leaves snapshots.
 
 Nothing here changes anything; `planner` acts on the answers.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from draftmark.cache.spec import PAGE_TOKENS
+from draftmark.cache.spec import PAGE_TOKENS, STATE_TOKENS
 from draftmark.core.start import CostPoint
 
 
@@ -44,7 +44,8 @@ class Limits:
 
     A waiting sequence may wait `max_prefix_waits` rounds for a prefix of at least
     `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
-    in a plan, so that a long queue costs no more than a short one.
+    in a plan, so that a long queue costs no more than a short one. A prompt leaves snapshots at
+    multiples of `snapshot_grain` that save at least as much, and of `snapshot_stride`.
     """
 
     max_context: int
@@ -56,11 +57,15 @@ class Limits:
     min_shared_tokens: int = 64
     max_prefix_waits: int = 64
     lookahead: int = 32
+    snapshot_grain: int = 64
+    snapshot_stride: int = 8192
 
     def __post_init__(self) -> None:
         counts = (self.max_context, self.max_running, self.prefill_tokens, self.num_cohorts)
         if min(*counts, self.depth) < 1:
             raise ValueError(f"limits must be at least 1: {self}")
+        if self.snapshot_grain % STATE_TOKENS or self.snapshot_stride % STATE_TOKENS:
+            raise ValueError(f"state is saved at multiples of {STATE_TOKENS}: {self}")
 
     @property
     def depth(self) -> int:
@@ -162,6 +167,26 @@ def part_of_turn(budget: int, *, left: int, num_cohorts: int) -> int:
     return min(budget, max(-(-left // parts), _LEAST_PART_TOKENS))
 
 
+def snapshot_positions(
+    limits: Limits, *, usable: int, matched: int, num_prompt: int, history: int | None
+) -> list[int]:
+    """Where a prompt of which `usable` tokens are restored leaves snapshots, in order.
+
+    A snapshot is as large as the keys and values of thousands of tokens, so they are few: where the
+    prompt parts from what others have sent (pages alone `matched` up to there), and the last
+    multiple of `snapshot_grain` in its first `history` tokens, which the next turn of a chat
+    repeats; both only where they save as much as that. In long prompts also every
+    `snapshot_stride`. The last token of the prompt is never restored.
+    """
+    last, grain, stride = num_prompt - 1, limits.snapshot_grain, limits.snapshot_stride
+    found = set(range((usable // stride + 1) * stride, num_prompt, stride))
+    repeated = last if history is None else min(history, last)
+    for position in (matched, repeated // grain * grain):
+        if usable + grain <= position <= last:
+            found.add(position)
+    return sorted(found)
+
+
 class Share:
     """How the prompt tokens of one step are shared out, asked in order of priority and arrival.
 
@@ -173,6 +198,7 @@ class Share:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._first: tuple[int, int] | None = None  # (priority, tokens to go)
+        self._first_most = 0
         self._room = budget
         self._others = 0
 
@@ -180,20 +206,21 @@ class Share:
     def is_spent(self) -> bool:
         return self._room == 0
 
-    def offer(self, *, priority: int, remaining: int) -> int:
-        """Tokens for the next prompt, which has `remaining` to go; 0 when its turn is later."""
+    def offer(self, *, priority: int, remaining: int, most: int) -> int:
+        """Tokens for the next prompt, which has `remaining` to go and can take `most` of them in
+        this step; 0 when its turn is later."""
         if self._first is not None:
             first_priority, first_remaining = self._first
-            must_be_shorter = first_remaining >= self._budget
+            must_be_shorter = self._first_most >= self._budget
             if must_be_shorter and (priority != first_priority or remaining >= first_remaining):
                 return 0
-        return min(remaining, self._room)
+        return min(most, self._room)
 
-    def accept(self, *, priority: int, remaining: int, tokens: int) -> None:
+    def accept(self, *, priority: int, remaining: int, most: int, tokens: int) -> None:
         """That prompt takes the `tokens` it was offered."""
         if self._first is None:
-            self._first = (priority, remaining)
-            fills = remaining >= self._budget
+            self._first, self._first_most = (priority, remaining), most
+            fills = most >= self._budget
             self._room = self._budget // _SHARE_FOR_SHORT if fills else self._budget - tokens
         else:
             self._room -= tokens
@@ -202,8 +229,7 @@ class Share:
     @property
     def first_tokens(self) -> int:
         """Tokens of the first prompt, once all others were asked."""
-        assert self._first is not None
-        return min(self._first[1], self._budget - self._others)
+        return min(self._first_most, self._budget - self._others)
 
 
 def victim(active: Iterable[Sequence[_Ordered]]) -> _Ordered:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
 
-from draftmark.cache.manager import Holding
+from draftmark.cache.holding import Holding
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.step import RowSampling, TokenLogprobs, VerifyRow
 

@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 
+import msgspec
+
 from draftmark.cache.manager import CacheManager
+from draftmark.cache.snapshots import SnapshotPool
 from draftmark.core.messages import EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import CostPoint
@@ -172,7 +175,7 @@ class Scheduler:
         roster, totals, manager = self._roster, self._totals, self._manager
         running = sum(s.num_output for s in roster.live.values() if not s.request.sampling.stop)
         self._most_output_tokens = max(self._most_output_tokens, totals.output_tokens + running)
-        return EngineStats(
+        stats = EngineStats(
             waiting=len(roster.waiting),
             running=roster.num_active,
             draining=len(roster.draining),
@@ -183,6 +186,7 @@ class Scheduler:
             slots_free=manager.slots.num_free,
             steps=totals.steps,
             prompt_tokens=totals.prompt_tokens,
+            matched_tokens=totals.matched_tokens,
             cached_tokens=totals.cached_tokens,
             output_tokens=self._most_output_tokens,
             overrun_tokens=totals.overrun_tokens,
@@ -191,6 +195,7 @@ class Scheduler:
             bad_rows=totals.bad_rows,
             worker_us=totals.worker_us,
         )
+        return stats if manager.snapshots is None else _with_snapshots(stats, manager.snapshots)
 
     def cohort_loads(self) -> list[tuple[int, int]]:
         """Of each cohort (decoding rows, tokens of KV that they have at most)."""
@@ -198,7 +203,8 @@ class Scheduler:
 
     def describe(self) -> str:
         """One line about the whole state, for people who look for a fault."""
-        roster, manager = self._roster, self._manager
+        roster, manager, snapshots = self._roster, self._manager, self._manager.snapshots
+        places = f"; {snapshots.num_free} of {snapshots.total} snapshots free" if snapshots else ""
         return (
             f"last step {self._last_step}, {len(self._steps)} in flight; "
             f"{len(roster.waiting)} waiting, {len(roster.prefilling)} prefilling, "
@@ -206,7 +212,7 @@ class Scheduler:
             f"{manager.pages.total} pages {manager.pages.num_free} free, {manager.num_owned} "
             f"owned, {manager.num_draining} draining, {manager.num_cached} cached "
             f"({manager.tree.num_idle} idle); {manager.slots.num_free} of {manager.slots.total} "
-            "slots free"
+            f"slots free{places}"
         )
 
     def check(self) -> None:
@@ -257,6 +263,17 @@ class Scheduler:
                 tokens[chunk.sequence] += chunk.stop - chunk.start
                 last_steps[chunk.sequence] = before
         return tokens, last_steps
+
+
+def _with_snapshots(stats: EngineStats, snapshots: SnapshotPool) -> EngineStats:
+    return msgspec.structs.replace(
+        stats,
+        snapshots_total=snapshots.total,
+        snapshots_used=snapshots.total - snapshots.num_free,
+        snapshot_saves=snapshots.saves,
+        snapshot_restores=snapshots.restores,
+        snapshot_evictions=snapshots.evictions,
+    )
 
 
 def _error(request_id: int, message: str, *, status: int) -> RequestOutput:

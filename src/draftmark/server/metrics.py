@@ -66,6 +66,16 @@ _GAUGES = (
     ),
     _Figure(("draftmark_slots",), "State slots in all.", lambda stats: stats.slots_total),
     _Figure(("draftmark_slots_free",), "Free state slots.", lambda stats: stats.slots_free),
+    _Figure(
+        ("draftmark_snapshots",),
+        "Places for snapshots of recurrent state in all.",
+        lambda stats: stats.snapshots_total,
+    ),
+    _Figure(
+        ("draftmark_snapshots_used",),
+        "Places with a snapshot in the prefix cache, or one that is being written.",
+        lambda stats: stats.snapshots_used,
+    ),
 )
 _COUNTERS = (
     _Figure(("draftmark_steps",), "Steps run.", lambda stats: stats.steps),
@@ -73,6 +83,12 @@ _COUNTERS = (
         ("draftmark_prompt_tokens", "vllm:prompt_tokens", "vllm:prefix_cache_queries"),
         "Prompt tokens of admitted sequences, each looked up in the prefix cache.",
         lambda stats: stats.prompt_tokens,
+    ),
+    _Figure(
+        ("draftmark_prefix_matched_tokens",),
+        "Prompt tokens whose pages were cached; with recurrent layers, only those up to a snapshot "
+        "can be restored.",
+        lambda stats: stats.matched_tokens,
     ),
     _Figure(
         ("draftmark_cached_tokens", "vllm:prefix_cache_hits"),
@@ -96,6 +112,21 @@ _COUNTERS = (
     ),
     _Figure(("draftmark_aborts",), "Sequences aborted.", lambda stats: stats.aborts),
     _Figure(("draftmark_bad_rows",), "Rows with a non-finite value.", lambda stats: stats.bad_rows),
+    _Figure(
+        ("draftmark_snapshot_saves",),
+        "Snapshots that became matchable.",
+        lambda stats: stats.snapshot_saves,
+    ),
+    _Figure(
+        ("draftmark_snapshot_restores",),
+        "Sequences that began from a snapshot.",
+        lambda stats: stats.snapshot_restores,
+    ),
+    _Figure(
+        ("draftmark_snapshot_evictions",),
+        "Snapshots dropped, for another one or with their page.",
+        lambda stats: stats.snapshot_evictions,
+    ),
     _Figure(
         ("draftmark_engine_seconds",),
         "Time of the engine process in steps.",

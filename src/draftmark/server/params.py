@@ -82,7 +82,13 @@ def _prepare(
     _check_range("priority", priority, -_INT32_MAX, _INT32_MAX)
     choices: list[Choice] = []
     for prompt in prompts:
-        first = model.maker.make(_NO_ID, prompt.ids, sampling, priority=priority)
+        first = model.maker.make(
+            _NO_ID,
+            prompt.ids,
+            sampling,
+            priority=priority,
+            history_tokens=prompt.history_tokens,
+        )
         choices += [
             Choice(prompt=prompt, request=replace(first, seed=add_seed(first.seed, index)))
             for index in range(count)

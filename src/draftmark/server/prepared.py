@@ -10,10 +10,12 @@ from draftmark.core.request import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """`text` is what the client or the template wrote; None for a prompt of ids."""
+    """`text` is what the client or the template wrote; None for a prompt of ids. `history_tokens`
+    are those of a chat before its generation prompt, None where that is not known."""
 
     ids: list[int]
     text: str | None = None
+    history_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

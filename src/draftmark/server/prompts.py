@@ -6,6 +6,7 @@ Runs without the event loop, like everything in `params`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from draftmark.core.errors import ContextOverflow, RequestError
@@ -22,7 +23,22 @@ LONG_TEXT = 4096
 def chat_prompt(request: ChatRequest, model: ServedModel) -> Prompt:
     """Raises `RequestError` naming the message at fault, `ContextOverflow` for one too long."""
     text = render_chat(request, request.messages, model)
-    return _encode(text, model, param="messages", add_special=bool(request.add_special_tokens))
+    prompt = _encode(text, model, param="messages", add_special=bool(request.add_special_tokens))
+    return replace(prompt, history_tokens=_history_tokens(prompt.ids, text, request, model))
+
+
+def _history_tokens(
+    ids: Sequence[int], text: str, request: ChatRequest, model: ServedModel
+) -> int | None:
+    """Tokens before the generation prompt, None where the prompt does not end with one that can be
+    told from the rest."""
+    assert model.template is not None, "render_chat comes first"
+    tail = model.template.generation_prompt(request.chat_template_kwargs)
+    if not tail or not text.endswith(tail):
+        return None
+    tail_ids = model.tokenizer.encode(tail, add_special_tokens=False)
+    count = len(ids) - len(tail_ids)
+    return count if count > 0 and ids[count:] == tail_ids else None
 
 
 def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[Prompt]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _RENDER_ERRORS = (
     AttributeError,
     ArithmeticError,
 )
+# Variables of a client that are longer than this are no key of a cache.
+_MAX_KEY_CHARS = 1000
 # Arguments of the renderer, which a client's own template variables must not replace.
 _RESERVED = frozenset(
     {
@@ -85,6 +88,35 @@ class ChatTemplate:
                 f"the chat template refused the messages: {reason[:300]}", param="messages"
             ) from error
         return str(result[0][0])
+
+    def generation_prompt(self, variables: Mapping[str, Any] | None = None) -> str:
+        """What `add_generation_prompt` writes after a conversation, found from a short one; "" when
+        that cannot be told."""
+        given = json.dumps(variables or {}, sort_keys=True)
+        if len(given) > _MAX_KEY_CHARS:
+            return ""
+        return _generation_prompt(self.source, json.dumps(dict(self.variables)), given)
+
+
+@lru_cache(maxsize=64)
+def _generation_prompt(source: str, own: str, given: str) -> str:
+    """Of a template with its own and a client's variables, as JSON: rendering takes far longer than
+    looking up."""
+    template = ChatTemplate(source, "", json.loads(own))
+    variables = json.loads(given)
+    try:
+        without, whole = (
+            template.render(
+                [{"role": "user", "content": "x"}],
+                add_generation_prompt=is_added,
+                variables=variables,
+            )
+            for is_added in (False, True)
+        )
+    except RequestError:
+        # Only a hint is lost; whether the client's own messages can be rendered is seen there.
+        return ""
+    return whole[len(without) :] if whole.startswith(without) else ""
 
 
 def load_chat_template(

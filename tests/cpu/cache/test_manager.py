@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftmark.cache.manager import CacheManager, Holding
+from draftmark.cache.holding import Holding
+from draftmark.cache.manager import CacheManager
 from draftmark.cache.spec import PAGE_TOKENS, pages_of
 
 RESTED = 99  # a step by which every slot has rested

@@ -71,7 +71,7 @@ def test_eviction_takes_the_least_recently_used_leaf_first() -> None:
     tree.extend(again, packed=keys("ab"), limit=2)
     tree.acquire(again)
     tree.release(again)
-    assert [tree.evict() for _ in range(5)] == [3, 13, 12, 2, 1]
+    assert [tree.evict()[0] for _ in range(5)] == [3, 13, 12, 2, 1]
     assert tree.num_nodes == tree.num_idle == 0
 
 
@@ -79,7 +79,7 @@ def test_what_is_used_is_never_evicted() -> None:
     tree = RadixTree()
     used = put(tree, "ab", first_page=1)
     tree.release(put(tree, "abcd", first_page=11))
-    assert [tree.evict() for _ in range(2)] == [14, 13]
+    assert [tree.evict()[0] for _ in range(2)] == [14, 13]
     with pytest.raises(KeyError):
         tree.evict()
     assert [node.page for node in used] == [1, 2]
@@ -124,7 +124,7 @@ def test_like_a_dictionary_of_prefixes(history: list[tuple[str, str]]) -> None:
         elif operation == "release" and held:
             tree.release(held.pop(0)[1])
         elif operation == "evict" and tree.num_idle:
-            page = tree.evict()
+            page, _ = tree.evict()
             (prefix,) = [key for key, value in model.items() if value == page]
             assert not any(key.startswith(prefix) and key != prefix for key in model)
             assert not any(used.startswith(prefix) for used, _ in held)

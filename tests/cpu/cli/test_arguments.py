@@ -23,7 +23,7 @@ from draftmark.core.resolve import Declared
 FLAGS = """
 MODEL --dtype --kv-dtype --max-context --served-model-name --chat-template --tool-parser
 --reasoning-parser --seed
---memory-fraction --kv-pool-tokens --state-slots
+--memory-fraction --kv-pool-tokens --state-slots --snapshots
 --max-running --max-turn-ms --prefill-tokens --max-queue
 --device --threads --tp --pp --stages --cohorts --lanes
 --stages-per-worker

@@ -59,7 +59,7 @@ def test_a_table_is_measured_kept_and_used(
 
 def _costs(*, head_ms: float) -> LayerCosts:
     return LayerCosts(
-        verify_rows=4, context_tokens=32, layer_ms=1.0, embedding_ms=0.0, head_ms=head_ms
+        verify_rows=4, context_tokens=32, layer_ms=[1.0], embedding_ms=0.0, head_ms=head_ms
     )
 
 

@@ -13,7 +13,7 @@ from draftmark.core.options import Kind, options, options_by_name, read_value
 DESIGN_NAMES = {
     "model": "dtype kv_dtype max_context served_model_name chat_template tool_parser "
     "reasoning_parser seed",
-    "memory": "memory_fraction kv_pool_tokens state_slots",
+    "memory": "memory_fraction kv_pool_tokens state_slots snapshots",
     "schedule": "max_running max_turn_ms prefill_tokens max_queue",
     "parallel": "tp pp stages cohorts lanes stages_per_worker",
     "graphs": "graph_rows eager",

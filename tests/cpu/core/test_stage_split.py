@@ -85,14 +85,29 @@ def test_what_cannot_be_split(num_stages: int) -> None:
         split_layers([1.0] * 3, first_ms=0.0, last_ms=0.0, num_stages=num_stages)
 
 
-def costs(rows: int, *, layer_ms: float, head_ms: float) -> LayerCosts:
+def costs(rows: int, *layer_ms: float, head_ms: float = 0.0) -> LayerCosts:
     return LayerCosts(
-        verify_rows=rows, context_tokens=0, embedding_ms=0.0, layer_ms=layer_ms, head_ms=head_ms
+        verify_rows=rows,
+        context_tokens=0,
+        embedding_ms=0.0,
+        layer_ms=list(layer_ms),
+        head_ms=head_ms,
     )
 
 
 def test_the_nearest_measured_step_decides() -> None:
-    points = [costs(1, layer_ms=1.0, head_ms=0.0), costs(32, layer_ms=1.0, head_ms=4.0)]
+    points = [costs(1, 1.0), costs(32, 1.0, head_ms=4.0)]
     assert costs_at(points, rows=5) is points[0] and costs_at(points, rows=30) is points[1]
-    assert choose_stages(points, num_layers=8, num_stages=2, rows=2) == (4, 4)
-    assert choose_stages(points, num_layers=8, num_stages=2, rows=32) == (6, 2)
+    assert choose_stages(points, layer_kinds=[0] * 8, num_stages=2, rows=2) == (4, 4)
+    assert choose_stages(points, layer_kinds=[0] * 8, num_stages=2, rows=32) == (6, 2)
+
+
+def test_layers_of_different_kinds_are_charged_as_such() -> None:
+    """Three delta nets take as long as one attention layer."""
+    kinds = [0, 0, 0, 1, 0, 0, 0, 1]
+    assert choose_stages([costs(1, 1.0, 3.0)], layer_kinds=kinds, num_stages=4, rows=1) == (
+        3,
+        1,
+        3,
+        1,
+    )

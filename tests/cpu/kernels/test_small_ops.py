@@ -69,6 +69,59 @@ def test_a_row_whose_squares_overflow_counts_as_bad(backend: str) -> None:
     assert (scale[:, 0] > 0).tolist() == [False, True]
 
 
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("weight_dtype", [torch.float32, None], ids=["wide", "same"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_wider_weight_is_not_rounded(
+    backend: str, dtype: torch.dtype, weight_dtype: torch.dtype | None, device: str
+) -> None:
+    """1 + w of a small w, as a zero-centred norm has it: y is rounded once, at the end."""
+    torch.manual_seed(7)
+    x = torch.randn(40, 3, 48).to(dtype).to(device)
+    weight = (1 + 0.003 * torch.randn(48)).to(weight_dtype or dtype).to(device)
+    prepared = norm.prepare(weight, backend=backend)
+    y, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=backend)
+    exact = x[:, :2].double() * (x[:, :2].double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    exact = exact * weight.double()
+    assert y.dtype == dtype and scale.shape == (40, 2, 1)
+    # Half a step, and what float32 sums add to it.
+    rtol = 0.5 * torch.finfo(dtype).eps + 1e-6
+    torch.testing.assert_close(y.double(), exact, rtol=rtol, atol=1e-7)
+    x[3, 1, 5] = torch.nan
+    _, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=backend)
+    assert (scale[..., 0] > 0).sum() == 79 and not scale[3, 1] > 0
+
+
+@pytest.mark.parametrize("activation", ["silu", "sigmoid"])
+@pytest.mark.parametrize("gate_dtype", DTYPES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_gated_rms_norm(
+    backend: str, activation: norm.GateActivation, gate_dtype: torch.dtype, device: str
+) -> None:
+    """The norm first, rounded to the gate's dtype, then the gate in the wide one."""
+    torch.manual_seed(8)
+    x = torch.randn(6, 4, 24, dtype=torch.promote_types(gate_dtype, torch.float32), device=device)
+    x *= 1e-3  # so that eps counts
+    gate = (3 * torch.randn(6, 4, 24, device=device)).to(gate_dtype)
+    weight = torch.randn(24, device=device)
+    y = norm.gated_rms_norm(x, gate, weight, eps=1e-6, activation=activation, backend=backend)
+    wide = x.double()
+    normed = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.double()
+    opening = torch.sigmoid(gate.double())
+    if activation == "silu":
+        opening = opening * gate.double()
+    step, wide_step = torch.finfo(gate_dtype).eps, torch.finfo(x.dtype).eps
+    assert y.dtype == gate_dtype and y.shape == x.shape
+    rtol = 1.1 * step + 10 * wide_step
+    torch.testing.assert_close(y.double(), normed * opening, rtol=rtol, atol=wide_step)
+    if gate_dtype == torch.bfloat16:
+        rounded = (normed.to(torch.bfloat16).double() * opening).to(torch.bfloat16)
+        assert (y == rounded).float().mean() > 0.98
+
+
 # -- sentinel -------------------------------------------------------------------------------------
 
 

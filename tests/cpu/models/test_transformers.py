@@ -20,16 +20,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from draftmark.cache.spec import PAGE_TOKENS, pages_of
 from draftmark.core.errors import CheckpointError, DraftmarkError
-from draftmark.kernels.backends import choose
-from draftmark.layers.batch import Batch, PrefillSpan
-from draftmark.models import checkpoint
-from draftmark.models.config import describe
-from draftmark.models.stage import Stage, build
-from draftmark.runtime.memory import allocate_pools
+from tests.cpu.models.one_sequence import Runner, load_stage
 
-CPU = torch.device("cpu")
 RELATIVE = 1e-4
 BF16_TIE = 0.05
 SIZES = {
@@ -60,55 +53,6 @@ VARIANTS: dict[str, tuple[type[PreTrainedModel], Any]] = {
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES, head_dim=16)),
     "qwen3-tied": (Qwen3ForCausalLM, Qwen3Config(**SIZES, head_dim=8, tie_word_embeddings=True)),
 }
-
-
-class Runner:
-    """One sequence through a stage: whole or in chunks, then token by token."""
-
-    def __init__(self, model_dir: Path, *, dtype: torch.dtype, context: int) -> None:
-        self.stage = _load(model_dir, dtype=dtype, context=context)
-        num_pages = pages_of(context)
-        generator = torch.Generator().manual_seed(1)
-        self._table = (torch.randperm(num_pages, generator=generator) + 1).to(torch.int32)
-        self._pools = allocate_pools(
-            self.stage.cache_specs(dtype),
-            num_pages=num_pages + 1,
-            dtype=dtype,
-            device=CPU,
-            fill=torch.nan,
-        )
-        self._length = 0
-
-    @torch.inference_mode()
-    def feed(self, ids: list[int]) -> Tensor:
-        """Logits [len(ids), vocab] after each token."""
-        positions = torch.arange(self._length, self._length + len(ids))
-        pages = self._table.long()[positions // PAGE_TOKENS]
-        batch = Batch(
-            positions=positions,
-            store=pages * PAGE_TOKENS + positions % PAGE_TOKENS,
-            prefill=(PrefillSpan(offset=0, count=len(ids), start=self._length, pages=self._table),),
-            verify_offset=len(ids),
-            verify_width=1,
-            verify_pages=self._table[None, :0].expand(0, -1),
-            verify_lengths=torch.zeros(0, dtype=torch.int64),
-        )
-        out = self.stage.forward(torch.tensor(ids), batch, self._pools)
-        assert (out.bad_layer == -1).all()
-        self._length += len(ids)
-        return self.stage.logits(out.hidden)
-
-
-def _load(model_dir: Path, *, dtype: torch.dtype, context: int) -> Stage:
-    description = describe(model_dir)
-    backends = choose(CPU, dtype=dtype)
-    with torch.inference_mode():
-        stage = build(description, dtype=dtype, device=CPU, max_context=context, backends=backends)
-        checkpoint.load(
-            stage, model_dir, description=description, progress=lambda done, total: None
-        )
-        stage.finish()
-    return stage
 
 
 def _save(name: str, directory: Path, **options: object) -> PreTrainedModel:
@@ -155,7 +99,7 @@ def test_a_truncated_file_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(DraftmarkError, match=r"model\.safetensors") as caught:
-        _load(tmp_path, dtype=torch.float32, context=16)
+        load_stage(tmp_path, dtype=torch.float32, context=16)
     assert "\n" not in caught.value.message
 
 
@@ -174,7 +118,7 @@ def test_every_tensor_is_accounted_for(fault: str, tmp_path: Path) -> None:
         del tensors[name]
     save_file(tensors, path, metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=name.replace(".", r"\.")):
-        _load(tmp_path, dtype=torch.float32, context=16)
+        load_stage(tmp_path, dtype=torch.float32, context=16)
 
 
 @pytest.mark.slow

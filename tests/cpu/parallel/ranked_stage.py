@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from draftmark.cache.spec import PAGE_TOKENS, pages_of
 from draftmark.kernels.backends import REFERENCE, Backends
-from draftmark.kernels.rope import RopeScaling
-from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.batch import Batch, PrefillSpan
 from draftmark.layers.decoder import DecoderConfig
 from draftmark.layers.weight import Placement, Weight
 from draftmark.models.stage import Stage
 from draftmark.parallel.collectives import TensorGroup
 from draftmark.parallel.mesh import Mesh
+from draftmark.runtime.memory import RunLimits, allocate_caches
+from tests.fakes import tiny_models
 
 CPU = torch.device("cpu")
-VOCAB = 101
 MAX_CONTEXT = 64
 
 
 def make_config(
-    family: str = "llama",
-    *,
-    num_layers: int = 2,
-    num_heads: int = 4,
-    kv_heads: int = 4,
-    vocab_size: int = VOCAB,
-    intermediate_size: int = 48,
+    family: str = "llama", *, num_layers: int = 2, kv_heads: int = 4, **sizes: int
 ) -> DecoderConfig:
-    """`llama`: untied head, biases everywhere. `qwen3`: tied head, q and k norms, no bias."""
-    is_qwen = family == "qwen3"
-    return DecoderConfig(
+    """`llama` has biases everywhere."""
+    return tiny_models.make_config(
+        family,
         num_layers=num_layers,
-        vocab_size=vocab_size,
-        intermediate_size=intermediate_size,
-        norm_eps=1e-6,
-        attention=AttentionConfig(
-            hidden_size=32,
-            num_heads=num_heads,
-            kv_heads=kv_heads,
-            head_dim=12 if is_qwen else 8,
-            bias=not is_qwen,
-            qk_norm_eps=1e-6 if is_qwen else None,
-        ),
-        mlp_bias=not is_qwen,
-        tied_head=is_qwen,
-        rope_theta=10_000.0,
-        rope_scaling=RopeScaling(),
+        kv_heads=kv_heads,
         max_context=MAX_CONTEXT,
+        has_biases=True,
+        **sizes,
     )
 
 
@@ -85,8 +66,7 @@ def fill(stage: Stage) -> Stage:
     return stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(NamedTuple):
     """Of all tokens that `Runner.feed` was given."""
 
     hidden: Tensor  # [N, hidden]
@@ -101,25 +81,35 @@ class Runner:
         self.stage, dtype = stage, stage.placement.dtype
         num_pages = pages_of(context)
         self._pages = torch.arange(1, num_pages + 1, dtype=torch.int32).flip(0)
-        self.pools = [
-            torch.full(
-                (num_pages + 1, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim),
-                torch.nan,
-                dtype=dtype,
-            )
-            for spec in stage.cache_specs(dtype)
-        ]
-        self._length = 0
+        self.caches = allocate_caches(
+            stage.cache_specs(dtype),
+            limits=RunLimits(
+                num_pages=num_pages + 1,
+                num_slots=2,
+                max_context=context,
+                max_running=1,
+                prefill_tokens=context,
+            ),
+            dtype=dtype,
+            kv_dtype=dtype,
+            device=CPU,
+        )
+        self.caches.fill(torch.nan)
+        self._length = self._fold = 0
 
     @torch.inference_mode()
     def feed(self, inputs: Tensor) -> Output:
-        """ids [N], or the hidden [N, hidden] of the stage before. No logits but on the last."""
+        """ids [N], or the hidden [N, hidden] of the stage before. No logits but on the last. What
+        follows the prefill is one verify row, or of a recurrent stage one a token."""
+        if self._length and self.stage.is_recurrent and len(inputs) > 1:
+            parts = [self.feed(inputs[i : i + 1]) for i in range(len(inputs))]
+            return Output(*(torch.cat(values) for values in zip(*parts, strict=True)))
         first, count = self._length, inputs.shape[0]
         self._length += count
         positions = torch.arange(first, first + count)
         places = self._pages.long()[positions // PAGE_TOKENS] * PAGE_TOKENS
         is_prefill = first == 0
-        span = PrefillSpan(offset=0, count=count, start=0, pages=self._pages)
+        span = PrefillSpan(offset=0, count=count, start=0, pages=self._pages, slot=1)
         batch = Batch(
             positions=positions,
             store=places + positions % PAGE_TOKENS,
@@ -128,8 +118,11 @@ class Runner:
             verify_width=1 if is_prefill else count,
             verify_pages=self._pages[None, :].expand(0 if is_prefill else 1, -1),
             verify_lengths=torch.full((0 if is_prefill else 1,), first),
+            verify_slots=torch.ones(0 if is_prefill else 1, dtype=torch.int64),
+            verify_folds=torch.full((0 if is_prefill else 1,), self._fold),
         )
-        out = self.stage.forward(inputs, batch, self.pools)
+        self._fold = 0 if is_prefill else count
+        out = self.stage.forward(inputs, batch, self.caches.layers)
         has_head = self.stage.head is not None
         logits = self.stage.logits(out.hidden) if has_head else torch.empty(count, 0)
         return Output(hidden=out.hidden, logits=logits, bad_layer=out.bad_layer)

@@ -5,6 +5,7 @@ Checkpoints are real ones, of tiny random models as `transformers` saves them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,26 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
+)
 
 from draftmark.core.errors import CheckpointError
 from draftmark.kernels.backends import REFERENCE
+from draftmark.layers.moe import MoEConfig
 from draftmark.layers.weight import Target, Weight
 from draftmark.models import checkpoint
 from draftmark.models.config import Description, describe
+from draftmark.models.family import Take
 from draftmark.models.stage import Stage, build
-from draftmark.parallel.collectives import TensorGroup, Unconnected
+from draftmark.parallel.collectives import Alone, TensorGroup, Unconnected
 from draftmark.parallel.mesh import Mesh
 from tests.cpu.parallel.ranked_stage import CPU, MAX_CONTEXT, Runner
 from tests.fakes.thread_group import run_ranks
@@ -38,9 +50,29 @@ SIZES = {
     "bos_token_id": 1,
     "pad_token_id": 0,
 }
+HYBRID = {name: size for name, size in SIZES.items() if name != "intermediate_size"} | {
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 6,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+}
 MODELS: dict[str, Any] = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES, head_dim=12, tie_word_embeddings=True)),
+    "qwen3_5_moe": (
+        Qwen3_5MoeForCausalLM,
+        Qwen3_5MoeTextConfig(**HYBRID, linear_num_value_heads=4),
+    ),
+    "qwen3_next": (
+        Qwen3NextForCausalLM,
+        Qwen3NextConfig(
+            **HYBRID, linear_num_value_heads=6, intermediate_size=80, mlp_only_layers=[1]
+        ),
+    ),
 }
 SPLITS = {
     1: [range(10)],
@@ -87,14 +119,25 @@ def loaded(
     return stage
 
 
-def targets_of(stage: Stage, description: Description) -> dict[str, Target]:
-    """Checkpoint name -> what of it this stage holds and where."""
+def targets_of(stage: Stage, description: Description) -> dict[str, list[tuple[Take, Target]]]:
+    """Checkpoint name -> what is taken of it, and where this stage has how much of that."""
     places = {}
     for parameter, weight in stage.named_parameters():
         assert isinstance(weight, Weight)
         places |= {(parameter, block): target for block, target in weight.targets()}
-    used = description.names.used
-    return {name: places[place] for name, place in used.items() if place in places}
+    found = {
+        name: [
+            (piece.take or _all, places[piece.parameter, piece.block])
+            for piece in source.pieces
+            if (piece.parameter, piece.block) in places
+        ]
+        for name, source in description.names.used.items()
+    }
+    return {name: targets for name, targets in found.items() if targets}
+
+
+def _all(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
@@ -119,7 +162,8 @@ def test_every_tensor_is_on_one_stage(model_dir: Path, num_stages: int) -> None:
 
 
 def test_every_element_is_loaded_where_it_belongs(model_dir: Path) -> None:
-    """Split tensors are on one rank each, norms on all, everything with the checkpoint's values."""
+    """Split tensors are on one rank each, norms and what chooses experts on all, everything with
+    the checkpoint's values."""
     description = describe(model_dir)
     tensors = load_file(model_dir / "model.safetensors")
     copies = {name: torch.zeros(tensor.shape) for name, tensor in tensors.items()}
@@ -128,12 +172,16 @@ def test_every_element_is_loaded_where_it_belongs(model_dir: Path) -> None:
         for part in layers:
             group = Unconnected(rank=rank, size=TP)
             stage = loaded(model_dir, layers=part, group=group, description=description)
-            for name, target in targets_of(stage, description).items():
-                assert torch.equal(target.view, tensors[name][target.part]), name
-                copies[name][target.part] += 1
+            for name, targets in targets_of(stage, description).items():
+                numbers = torch.arange(tensors[name].numel()).view(tensors[name].shape)
+                for take, target in targets:
+                    assert torch.equal(target.view, take(tensors[name])[target.part]), name
+                    places = take(numbers)[target.part].flatten()
+                    copies[name].view(-1)[places] += 1
     for name, count in copies.items():
         ends = 2 if name == EMBEDDING and description.config.tied_head else 1
-        assert (count == ends * (TP if "norm" in name else 1)).all(), name
+        is_whole = any(part in name for part in ("norm", "mlp.gate.", "expert_gate"))
+        assert (count == ends * (TP if is_whole else 1)).all(), name
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
@@ -156,17 +204,26 @@ def test_a_stage_holds_its_share_of_bytes(model_dir: Path, num_stages: int) -> N
         for stage in stages:
             stage.finish()
         assert planned == [stage.weight_bytes() for stage in stages]
-        return [stage.weight_bytes() - stage.rotary.table.nbytes for stage in stages]
+        return [
+            stage.weight_bytes() - (0 if stage.rotary is None else stage.rotary.table.nbytes)
+            for stage in stages
+        ]
 
-    (whole,) = sizes(SPLITS[1], 1)
+    def layer(number: int) -> int:
+        name = f"layers.{number}."
+        return sum(weight.nbytes for key, weight in whole.named_parameters() if name in key)
+
+    whole = loaded(model_dir, layers=SPLITS[1][0], group=Alone(), description=description)
     table = 8 * 131 * 48
-    layer = (whole - (1 if description.config.tied_head else 2) * table) / 10
     held = sizes(SPLITS[num_stages], TP)
+    # Norms and routers are on every rank.
+    has_experts = isinstance(description.config.layers[0].mlp, MoEConfig)
+    tolerance = 0.1 if has_experts else 0.03
     for index, layers in enumerate(SPLITS[num_stages]):
         tables = (layers.start == 0) + (layers.stop == 10)
         for rank in range(TP):
-            share = (len(layers) * layer + tables * table) / TP
-            assert held[TP * index + rank] == pytest.approx(share, rel=0.03)
+            share = (sum(map(layer, layers)) + tables * table) / TP
+            assert held[TP * index + rank] == pytest.approx(share, rel=tolerance)
 
 
 @pytest.mark.parametrize(("num_stages", "tp_size"), [(2, 1), (3, 1), (1, 2), (2, 2), (3, 2)])
@@ -203,12 +260,13 @@ def test_stages_and_ranks_are_the_model(model_dir: Path, num_stages: int, tp_siz
 
 def test_a_tensor_lost_is_an_error_of_its_stage_alone(model_dir: Path, tmp_path: Path) -> None:
     tensors = load_file(model_dir / "model.safetensors")
-    del tensors["model.layers.8.mlp.up_proj.weight"]
+    [name, *_] = [n for n in tensors if n.startswith("model.layers.8.") and "up_proj" in n]
+    del tensors[name]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    for name in ("config.json", "tokenizer.json"):
-        (tmp_path / name).write_bytes((model_dir / name).read_bytes())
+    for file in ("config.json", "tokenizer.json"):
+        (tmp_path / file).write_bytes((model_dir / file).read_bytes())
     description, group = describe(tmp_path), Unconnected(rank=1, size=TP)
     first, last = SPLITS[2]
     loaded(tmp_path, layers=first, group=group, description=description)
-    with pytest.raises(CheckpointError, match=r"layers\.8\.mlp\.up_proj"):
+    with pytest.raises(CheckpointError, match=re.escape(name)):
         loaded(tmp_path, layers=last, group=group, description=description)

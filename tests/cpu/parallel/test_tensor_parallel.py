@@ -129,7 +129,7 @@ def test_an_id_of_nobody_is_an_error() -> None:
 
 
 def _in_values(stage: Stage) -> None:
-    stage.blocks[1].attention.qkv.prepared[-1, 0] = torch.nan
+    stage.blocks[1].mixer.qkv.prepared[-1, 0] = torch.nan
 
 
 def _in_mlp(stage: Stage) -> None:

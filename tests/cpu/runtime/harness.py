@@ -24,22 +24,19 @@ from draftmark.core.step import StepPlan, StepResult
 from draftmark.core.topology import LaneName, Topology
 from draftmark.kernels import sample as op
 from draftmark.kernels.backends import REFERENCE, Backends
-from draftmark.kernels.rope import RopeScaling
 from draftmark.kernels.sample.tables import SampleTables
-from draftmark.layers.attention import AttentionConfig
 from draftmark.layers.batch import Batch, PrefillSpan
-from draftmark.layers.decoder import DecoderConfig
 from draftmark.layers.weight import Placement, Weight
 from draftmark.models.stage import Stage
 from draftmark.parallel.collectives import Alone, TensorGroup
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
-from draftmark.runtime.memory import RunLimits, allocate_pools
+from draftmark.runtime.memory import RunLimits, allocate_caches
 from draftmark.runtime.pipeline import Placing, WorkerPending, WorkerRun, make_worker_run
 from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.scheduler import Scheduler
+from tests.fakes.tiny_models import VOCAB, make_config
 
-VOCAB = 101
 MAX_CONTEXT = 160
 CPU = torch.device("cpu")
 
@@ -55,9 +52,19 @@ def make_stage(
     dtype: torch.dtype = torch.float64,
     backends: Backends = REFERENCE,
     device: torch.device = CPU,
+    num_layers: int = 2,
+    max_context: int = MAX_CONTEXT,
 ) -> Stage:
-    """`llama` (untied head) or `qwen3` (q and k norms, tied head), with random weights."""
-    (stage,) = make_stages((2,), family, seed=seed, dtype=dtype, backends=backends, device=device)
+    """Of `fakes.tiny_models.make_config`, with random weights."""
+    (stage,) = make_stages(
+        (num_layers,),
+        family,
+        seed=seed,
+        dtype=dtype,
+        backends=backends,
+        device=device,
+        max_context=max_context,
+    )
     return stage
 
 
@@ -71,27 +78,10 @@ def make_stages(
     device: torch.device = CPU,
     group: TensorGroup | None = None,
     kv_heads: int = 2,
+    max_context: int = MAX_CONTEXT,
 ) -> list[Stage]:
     """The same model however it is cut: `layers` of each stage, and the part of a tensor rank."""
-    is_qwen = family == "qwen3"
-    config = DecoderConfig(
-        num_layers=sum(layers),
-        vocab_size=VOCAB,
-        intermediate_size=48,
-        norm_eps=1e-6,
-        attention=AttentionConfig(
-            hidden_size=32,
-            num_heads=4,
-            kv_heads=kv_heads,
-            head_dim=12 if is_qwen else 8,
-            qk_norm_eps=1e-6 if is_qwen else None,
-        ),
-        mlp_bias=False,
-        tied_head=is_qwen,
-        rope_theta=10_000.0,
-        rope_scaling=RopeScaling(),
-        max_context=MAX_CONTEXT,
-    )
+    config = make_config(family, num_layers=sum(layers), max_context=max_context, kv_heads=kv_heads)
     group = group or Alone()
     mesh = Mesh(tp_rank=group.rank, tp_size=group.size)
     placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh, group=group)
@@ -100,7 +90,7 @@ def make_stages(
         stage = Stage(
             config,
             layers=range(first, first + count),
-            max_context=MAX_CONTEXT,
+            max_context=max_context,
             placement=placement,
         )
         first += count
@@ -117,8 +107,14 @@ def _fill(stage: Stage, *, seed: int) -> None:
         for block, target in weight.targets():
             generator = torch.Generator().manual_seed(crc32(f"{name} {block} {seed}".encode()))
             values = torch.randn(target.shape, generator=generator, dtype=torch.float64)
-            values = 1 + 0.1 * values if "norm" in name else values * 0.35
+            is_centred = "norm" in name and not _is_zero_centred(stage, name)
+            values = 1 + 0.1 * values if is_centred else values * 0.35
             target.view.copy_(values[target.part])
+
+
+def _is_zero_centred(stage: Stage, name: str) -> bool:
+    """Of all norms that of a delta net is not."""
+    return stage.config.norm.zero_centred and not name.endswith("mixer.norm.weight")
 
 
 def make_topology(
@@ -141,6 +137,7 @@ def make_limits(
     max_context: int = MAX_CONTEXT,
     prefill_tokens: int = 64,
     cohorts: int = 1,
+    num_snapshots: int = 0,
 ) -> RunLimits:
     """As many running sequences as slots."""
     return RunLimits(
@@ -150,6 +147,7 @@ def make_limits(
         max_running=num_slots - 1,
         prefill_tokens=prefill_tokens,
         cohorts=cohorts,
+        num_snapshots=num_snapshots,
     )
 
 
@@ -163,6 +161,7 @@ def make_run(
     device: torch.device = CPU,
     cohorts: int = 1,
     lanes: str = "local",
+    num_snapshots: int = 0,
 ) -> WorkerRun:
     """With poisoned pools and staging: what is read and was not written is NaN."""
     layers = [len(stage.blocks) for stage in stages]
@@ -182,6 +181,7 @@ def make_run(
             max_context=max_context,
             prefill_tokens=prefill_tokens,
             cohorts=cohorts,
+            num_snapshots=num_snapshots,
         ),
         kv_dtype=torch.float64,
         device=device,
@@ -194,24 +194,27 @@ def make_run(
 def forward_whole(stage: Stage, tokens: list[int]) -> Tensor:
     """Logits [len(tokens), V] by one prefill from nothing."""
     pages = torch.arange(1, 1 + pages_of(len(tokens)), dtype=torch.int32)
-    position = torch.arange(len(tokens))
+    position, none = torch.arange(len(tokens)), torch.zeros(0, dtype=torch.int64)
     batch = Batch(
         positions=position,
         store=PAGE_TOKENS + position,
-        prefill=(PrefillSpan(offset=0, count=len(tokens), start=0, pages=pages),),
+        prefill=(PrefillSpan(offset=0, count=len(tokens), start=0, pages=pages, slot=1),),
         verify_offset=len(tokens),
         verify_width=1,
         verify_pages=torch.zeros((0, 0), dtype=torch.int32),
-        verify_lengths=torch.zeros(0, dtype=torch.int64),
+        verify_lengths=none,
+        verify_slots=none,
+        verify_folds=none,
     )
-    pools = allocate_pools(
+    caches = allocate_caches(
         stage.cache_specs(torch.float64),
-        num_pages=len(pages) + 1,
+        limits=make_limits(num_pages=len(pages) + 1, num_slots=2),
         dtype=torch.float64,
+        kv_dtype=torch.float64,
         device=CPU,
     )
     with torch.inference_mode():
-        return stage.logits(stage.forward(torch.tensor(tokens), batch, pools).hidden)
+        return stage.logits(stage.forward(torch.tensor(tokens), batch, caches.layers).hidden)
 
 
 def tables_of(request: Request, output: list[int]) -> SampleTables:
@@ -362,6 +365,7 @@ class Loop:
         depth: int = 2,
         max_context: int = MAX_CONTEXT,
         cohorts: int = 1,
+        num_snapshots: int | None = None,
     ) -> None:
         limits = Limits(
             max_context=max_context,
@@ -371,8 +375,14 @@ class Loop:
             num_cohorts=cohorts,
             min_shared_tokens=PAGE_TOKENS,
         )
-        manager = CacheManager(num_pages=num_pages, num_slots=num_slots, num_cohorts=cohorts)
+        manager = CacheManager(
+            num_pages=num_pages,
+            num_slots=num_slots,
+            num_cohorts=cohorts,
+            num_snapshots=num_snapshots,
+        )
         self.scheduler = Scheduler(limits, manager)
+        self._max_context = max_context
         self.run = run
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
@@ -412,7 +422,13 @@ class Loop:
             finish = answer.end.finish
             assert finish is not FinishReason.ERROR, answer.end.error
             is_cut = finish is FinishReason.ABORT
-            check_alone(stage, request, answer.tokens, None if is_cut else finish)
+            check_alone(
+                stage,
+                request,
+                answer.tokens,
+                None if is_cut else finish,
+                max_context=self._max_context,
+            )
 
     def _take(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:

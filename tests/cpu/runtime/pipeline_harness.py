@@ -96,6 +96,7 @@ class Sizes:
     num_pages: int = 65
     num_slots: int = 9
     prefill_tokens: int = 64
+    num_snapshots: int | None = None
 
     def limits(self, cohorts: int) -> RunLimits:
         return RunLimits(
@@ -105,6 +106,7 @@ class Sizes:
             max_running=self.num_slots - 1,
             prefill_tokens=self.prefill_tokens,
             cohorts=cohorts,
+            num_snapshots=self.num_snapshots or 0,
         )
 
 
@@ -440,6 +442,7 @@ class PipelineLoop(Loop):
             prefill_tokens=sizes.prefill_tokens,
             depth=depth,
             cohorts=cohorts,
+            num_snapshots=sizes.num_snapshots,
         )
         self.logprobs: dict[int, list[TokenLogprobs]] = defaultdict(list)
         self.prompt_logprobs: dict[int, list[TokenLogprobs]] = defaultdict(list)
@@ -515,18 +518,24 @@ class Played:
 
 class History:
     """Requests, sizes and the order of events, all drawn from a seed. Most pools are too small for
-    all that runs. Nothing of it depends on how the model is cut but the number of cohorts."""
+    all that runs. Nothing of it depends on how the model is cut but the number of cohorts.
 
-    def __init__(self, seed: int, *, cohorts: int, num_requests: int = NUM_REQUESTS) -> None:
+    For a hybrid model what prompts share is long enough for a snapshot."""
+
+    def __init__(
+        self, seed: int, *, cohorts: int, num_requests: int = NUM_REQUESTS, is_hybrid: bool = False
+    ) -> None:
         rng = random.Random(1000 * cohorts + seed)
         self.cohorts = cohorts
         self.sizes = Sizes(
-            num_pages=rng.choice([9, 10, 11, 14]),
+            num_pages=rng.choice([16, 20, 24] if is_hybrid else [9, 10, 11, 14]),
             num_slots=rng.choice([5, 7, 9]),
             prefill_tokens=rng.choice([5, 16, 64]),
+            num_snapshots=3 if is_hybrid else None,
         )
         self.depth = rng.choice([2, cohorts + 1, cohorts + 1])
-        prefixes = [[rng.randrange(VOCAB) for _ in range(n)] for n in (16, 33)]
+        shared = (66, 80) if is_hybrid else (16, 33)
+        prefixes = [[rng.randrange(VOCAB) for _ in range(n)] for n in shared]
         first = make_request(0, prompt=[rng.randrange(VOCAB)], max_tokens=12, logprobs=1)
         self.requests = [first]
         for i in range(1, num_requests):
@@ -569,7 +578,9 @@ def play(
     **options: Any,
 ) -> Played:
     """A history on the model of `family`, cut as `cut` says."""
-    history = History(seed, cohorts=cut.cohorts, num_requests=num_requests)
+    history = History(
+        seed, cohorts=cut.cohorts, num_requests=num_requests, is_hybrid=family == "hybrid"
+    )
     with running(family, cut=cut, sizes=history.sizes, **options) as run:
         on_run(run)
         played = history.play(run, on_loop=on_loop)

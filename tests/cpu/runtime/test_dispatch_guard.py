@@ -268,7 +268,7 @@ def test_the_guard_sees_planted_reads(kind: str, monkeypatch: pytest.MonkeyPatch
 
 def test_the_guard_sees_a_read_in_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the check of a header may read."""
-    source = "def release(self): self._held.words.tolist(); inner(self)"
+    source = "def release(self): self._held[0].words.tolist(); inner(self)"
     scope: dict[str, Any] = {"inner": lanes.WiredInlet.release}
     exec(compile(source, str(PACKAGE / "parallel" / "lanes.py"), "exec"), scope)
     monkeypatch.setattr(lanes.WiredInlet, "release", scope["release"])

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from draftmark.cache.spec import AttentionSpec
+from draftmark.cache.spec import AttentionSpec, CacheSpec, RecurrentSpec
 from draftmark.core.errors import BudgetError, ConfigError
 from draftmark.kernels.backends import Backends
+from draftmark.layers.recurrent import RecurrentCache
 from draftmark.runtime import memory
 from draftmark.runtime.device import dtype_of, find_device, name_of
-from draftmark.runtime.memory import allocate_pools, free_bytes, total_bytes, workspace_bytes
+from draftmark.runtime.memory import (
+    Caches,
+    RunLimits,
+    allocate_caches,
+    free_bytes,
+    total_bytes,
+    workspace_bytes,
+)
 from draftmark.runtime.sample_state import make_sample_tables, sample_bytes
 from draftmark.runtime.slots import SlotState, SlotTables, slot_bytes
 from draftmark.runtime.staging import StagingRing, StepShape, staging_bytes
@@ -21,19 +30,68 @@ from tests.cpu.runtime.harness import CPU, MAX_CONTEXT, VOCAB, make_stage
 SPECS = [AttentionSpec(layer=i, kv_heads=2, head_dim=8, dtype_bytes=4) for i in range(3)]
 
 
+def allocate(
+    num_pages: int, *, specs: Sequence[CacheSpec] = SPECS, num_snapshots: int = 0
+) -> Caches:
+    return allocate_caches(
+        specs,
+        limits=RunLimits(
+            num_pages=num_pages,
+            num_slots=7,
+            max_context=MAX_CONTEXT,
+            max_running=6,
+            prefill_tokens=16,
+            num_snapshots=num_snapshots,
+        ),
+        dtype=torch.float32,
+        kv_dtype=torch.float32,
+        device=CPU,
+    )
+
+
 def test_there_is_a_pool_a_layer_and_it_begins_as_told() -> None:
-    pools = allocate_pools(SPECS, num_pages=5, dtype=torch.float32, device=CPU, fill=torch.nan)
-    assert len(pools) == 3
-    for pool in pools:
+    caches = allocate(5)
+    caches.fill(torch.nan)
+    assert len(caches.layers) == 3
+    for pool in caches.layers:
+        assert isinstance(pool, torch.Tensor)
         assert pool.shape == (5, 16, 4, 8) and pool.isnan().all()
-    taken = sum(pool.nbytes for pool in pools)
-    assert taken == 5 * 16 * sum(spec.token_bytes for spec in SPECS)
+    assert caches.nbytes == 5 * 16 * sum(spec.token_bytes for spec in SPECS)
+
+
+def test_states_take_what_their_spec_says() -> None:
+    spec = RecurrentSpec(
+        layer=0,
+        key_heads=2,
+        value_heads=4,
+        key_dim=3,
+        value_dim=5,
+        conv_taps=4,
+        conv_depth=4,
+        records=17,
+        dtype_bytes=4,
+        state_bytes_each=4,
+    )
+    caches = allocate(5, specs=[spec], num_snapshots=3)
+    assert caches.nbytes == 7 * spec.slot_bytes + 3 * spec.snapshot_bytes
+    [cache] = caches.layers
+    assert isinstance(cache, RecurrentCache)
+    caches.fill(1.0)
+    cache.delta.state[2].fill_(5.0)
+    cache.conv[2].fill_(6.0)
+    caches.save(2, 1)
+    caches.zero(0)
+    cache.saved_state[1].fill_(5.0)
+    cache.saved_conv[1].fill_(6.0)
+    caches.restore(4, 1)
+    assert (cache.delta.state[4] == 5).all() and (cache.conv[4] == 6).all()
+    assert (cache.delta.state[3] == 0).all()
 
 
 def test_more_pages_than_memory_is_a_budget_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10_000)
     with pytest.raises(BudgetError, match="10000 are free") as caught:
-        allocate_pools(SPECS, num_pages=50, dtype=torch.float32, device=CPU)
+        allocate(50)
     assert caught.value.param == "kv_pool_tokens"
 
 
@@ -43,7 +101,7 @@ def test_an_allocation_that_fails_is_a_budget_error(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch, "empty", refuse)
     with pytest.raises(BudgetError, match="cannot be allocated"):
-        allocate_pools(SPECS, num_pages=5, dtype=torch.float32, device=CPU)
+        allocate(5)
 
 
 def test_slot_bytes_are_what_the_tables_take() -> None:

@@ -148,11 +148,12 @@ def messages_are_read_before_they_come(patch: pytest.MonkeyPatch) -> None:
 
     def receive(self: Any, shape: Any, label: Any) -> Any:
         buffer = self._ring[0]
-        self._held = buffer.parcel(shape)
-        self._wire.receive(self._held)
+        parcel = buffer.parcel(shape)
+        self._held = parcel, label
+        self._wire.receive(parcel)
         if self._checks:
             buffer.check(label)
-        return self._held
+        return parcel
 
     patch.setattr(lanes.WiredInlet, "receive", receive)
 

@@ -49,6 +49,7 @@ from tests.cpu.runtime.pipeline_harness import (
 SEEDS = {
     "llama": {1: 10, 2: 4, 3: 18, 4: 22},
     "qwen3": {2: 22, 3: 18},
+    "hybrid": {2: 23, 3: 15, 4: 0},
 }
 EVENTS = (
     "preemptions",
@@ -76,12 +77,18 @@ CUTS = [
     ("qwen3", Cut(stages=(1, 1, 1, 1), cohorts=3)),
     ("qwen3", Cut(stages=(1, 3), cohorts=2, tp=2)),
     ("qwen3", Cut(stages=(1, 2, 1), cohorts=2, lanes="test")),
+    ("hybrid", Cut(stages=(1, 3), cohorts=2)),
+    ("hybrid", Cut(stages=(2, 1, 1), cohorts=3)),
+    ("hybrid", Cut(stages=(1, 1, 1, 1), cohorts=4, lanes="test")),
+    ("hybrid", Cut(tp=2, cohorts=2)),
 ]
 # Up to eight ranks on few cores: fewer requests.
 WIDE_CUTS = [
     ("llama", Cut(stages=(2, 2), tp=2, cohorts=2)),
     ("llama", Cut(tp=4, cohorts=2)),
     ("llama", Cut(stages=(2, 2), tp=4, cohorts=2)),
+    ("hybrid", Cut(tp=4, cohorts=2)),
+    ("hybrid", Cut(stages=(2, 2), tp=2, cohorts=2)),
 ]
 WIDE_SEED, WIDE_REQUESTS = 5, 6
 
@@ -205,7 +212,7 @@ def spoil(layer: int) -> Callable[[Stage, int], None]:
         def spoiled(*args):
             return block(*args).masked_fill((positions == BAD_POSITION)[:, None], float("nan"))
 
-        spoiled.attention = block.attention  # type: ignore[attr-defined]
+        spoiled.mixer = block.mixer  # type: ignore[attr-defined]
         stage.forward = noting  # type: ignore[method-assign]
         stage.blocks = (*stage.blocks[:index], spoiled, *stage.blocks[index + 1 :])
 

@@ -83,16 +83,19 @@ class Steps:
 # -- inert rows -----------------------------------------------------------------------------------
 
 
-def test_a_done_row_emits_nothing_and_writes_nowhere_but_to_the_dump_page(stage: Stage) -> None:
-    steps = Steps(make_run(stage))
+@pytest.mark.parametrize("family", ["llama", "hybrid"])
+def test_a_done_row_emits_nothing_and_writes_nowhere_but_to_the_dump(family: str) -> None:
+    """Neither to pages nor to states."""
+    steps = Steps(make_run(make_stage(family, num_layers=3)))
     first = steps.begin(1, end=4).rows[0]
     assert first.done and len(first.emitted) == 1 and first.length == 3
     steps.begin(2)  # the return of the first step is applied at the head of the next
-    before = [pool.clone() for pool in steps.stage._pools]
+    caches = steps.stage._caches
+    before = [tensor.clone() for tensor in caches._tensors()]
     state = steps.stage.state.state.clone()
     (row,) = steps(verify=[VerifyRow(1, 1)]).rows
     assert row == ResultRow(1, 1, [], 3, 0, True)
-    for old, new in zip(before, steps.stage._pools, strict=True):
+    for old, new in zip(before, caches._tensors(), strict=True):
         torch.testing.assert_close(old[1:], new[1:], rtol=0, atol=0, equal_nan=True)
     steps.begin(3)
     now = steps.stage.state.state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -29,6 +29,7 @@ class World:
     max_in_flight: int
     min_shared_tokens: int
     max_prefix_waits: int
+    snapshots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ worlds = st.builds(
     prefill_tokens=st.sampled_from([1, 5, 16, 33, 64]),
     min_shared_tokens=st.sampled_from([16, 32, 64]),
     max_prefix_waits=st.sampled_from([0, 2, 50]),
+    snapshots=st.sampled_from([None, None, 0, 1, 2, 3, 5]),
 )
 
 # One token, less than a page, whole pages and one more or less: the sizes where rules change.
@@ -138,6 +140,12 @@ def random_history(seed: int) -> tuple[World, list[Event]]:
     return world, history
 
 
+def hybrid_history(seed: int) -> tuple[World, list[Event]]:
+    """The same for a model with recurrent layers: a hit needs one of a few snapshots."""
+    world, history = random_history(seed)
+    return replace(world, snapshots=random.Random(~seed).choice([1, 2, 2, 3, 4, 8])), history
+
+
 def _random_ask(draw: random.Random, *, longest: int) -> Ask:
     return Ask(
         follows=draw.random() < 0.3,
@@ -177,6 +185,9 @@ def make_simulation(
         num_cohorts=world.num_cohorts,
         min_shared_tokens=world.min_shared_tokens,
         max_prefix_waits=world.max_prefix_waits,
+        num_snapshots=world.snapshots,
+        snapshot_grain=16,
+        snapshot_stride=48,
         bad=bad,
         strict=strict,
         manager=manager,
@@ -204,6 +215,7 @@ def request_of(request_id: int, ask: Ask, simulation: Simulation) -> Request:
         prompt_logprobs=2 if ask.prompt_logprobs else None,
         logprobs=1 if ask.logprobs else None,
         presence_penalty=0.5 if ask.penalties else 0.0,
+        history_tokens=max(0, len(prompt) - 5) if ask.seed % 2 else None,
     )
 
 

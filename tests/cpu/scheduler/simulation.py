@@ -35,6 +35,7 @@ def make_request(
     stop_ids: Iterable[int] = (),
     priority: int = 0,
     seed: int = 7,
+    history_tokens: int | None = None,
     **sampling: object,
 ) -> Request:
     return Request(
@@ -44,6 +45,7 @@ def make_request(
         seed=seed,
         stop_ids=tuple(stop_ids),
         priority=priority,
+        history_tokens=history_tokens,
     )
 
 
@@ -80,6 +82,9 @@ class Simulation:
         min_shared_tokens: int = 16,
         max_prefix_waits: int = 16,
         max_turn_ms: float | None = None,
+        num_snapshots: int | None = None,
+        snapshot_grain: int = 64,
+        snapshot_stride: int = 8192,
         cost_table: Iterable[CostPoint] = (),
         bad: Mapping[int, int] | None = None,
         strict: bool = True,
@@ -95,9 +100,14 @@ class Simulation:
             num_cohorts=num_cohorts,
             min_shared_tokens=min_shared_tokens,
             max_prefix_waits=max_prefix_waits,
+            snapshot_grain=snapshot_grain,
+            snapshot_stride=snapshot_stride,
         )
         self.manager = manager or CacheManager(
-            num_pages=num_pages, num_slots=num_slots, num_cohorts=num_cohorts
+            num_pages=num_pages,
+            num_slots=num_slots,
+            num_cohorts=num_cohorts,
+            num_snapshots=num_snapshots,
         )
         self.scheduler = Scheduler(self.limits, self.manager, cost_table=cost_table)
         self.worker = make_worker(
@@ -107,6 +117,7 @@ class Simulation:
             bad=bad,
             strict=strict,
             num_cohorts=num_cohorts,
+            num_snapshots=num_snapshots,
         )
         self.requests: dict[int, Request] = {}
         self.answers: dict[int, Answer] = {}
@@ -215,7 +226,9 @@ class Simulation:
         assert stats.slots_free == stats.slots_total
         assert stats.pages_free + stats.pages_cached == stats.pages_total
         assert self.scheduler.reset_cache() == stats.pages_cached
-        assert self.scheduler.stats().pages_free == stats.pages_total
+        emptied = self.scheduler.stats()
+        assert emptied.pages_free == stats.pages_total
+        assert emptied.snapshots_used == 0
         self.scheduler.check()
 
     def _check(self) -> None:

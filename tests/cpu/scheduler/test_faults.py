@@ -13,12 +13,22 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from draftmark.cache.manager import CacheManager, Holding
+from draftmark.cache.holding import Holding
+from draftmark.cache.manager import CacheManager
 from draftmark.cache.pages import PageAllocator
 from draftmark.cache.slots import SlotAllocator
+from draftmark.cache.snapshots import SnapshotPool
+from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.step import PageDelta, StepPlan
 from draftmark.scheduler.queue import Sequence
-from tests.cpu.scheduler.histories import World, make_simulation, play, random_history
+from tests.cpu.scheduler.histories import (
+    Event,
+    World,
+    hybrid_history,
+    make_simulation,
+    play,
+    random_history,
+)
 from tests.cpu.scheduler.simulation import Simulation
 from tests.fakes.worker import FakeWorker
 
@@ -91,6 +101,26 @@ class LeavesAtOnce(CacheManager):
             super().commit(holding, length)
 
 
+class EvictsWhatIsBeingWritten(SnapshotPool):
+    """Where no place is free or cached, one that a plan in flight writes is handed out again."""
+
+    def take(self, holding: Holding) -> int:
+        place = super().take(holding)
+        others = [place for other in self._savers for _, place in other.writing]
+        return others[0] if place < 0 and others else place
+
+
+class HangsOneNodeTooDeep(SnapshotPool):
+    """A snapshot is taken for that of one page more than it was saved after."""
+
+    def take(self, holding: Holding) -> int:
+        place = super().take(holding)
+        if place >= 0:
+            position, _ = holding.writing.pop()
+            holding.writing.append((position + PAGE_TOKENS, place))
+        return place
+
+
 class ForgetsGenerations(SlotAllocator):
     def take(self) -> tuple[int, int]:
         slot, _ = super().take()
@@ -138,12 +168,15 @@ def manager_with(
     *,
     pages: type[PageAllocator] = PageAllocator,
     slots: type[SlotAllocator] = SlotAllocator,
+    snapshots: type[SnapshotPool] = SnapshotPool,
 ) -> MakeManager:
     def make(world: World) -> CacheManager:
         num_pages, num_slots = world.pages + 1, world.slots + 1
         manager = kind(num_pages=num_pages, num_slots=num_slots, num_cohorts=world.num_cohorts)
         manager.pages = pages(num_pages)
         manager.slots = slots(num_slots, num_cohorts=world.num_cohorts)
+        if world.snapshots is not None:
+            manager.snapshots = snapshots(world.snapshots, tree=manager.tree)
         return manager
 
     return make
@@ -198,6 +231,12 @@ def forget_penalties(plan: StepPlan) -> StepPlan:
     return msgspec.structs.replace(plan, admits=admits)
 
 
+def forget_restores(plan: StepPlan) -> StepPlan:
+    """The state of a sequence with a cached prefix begins at zero."""
+    admits = [msgspec.structs.replace(admit, restore=-1) for admit in plan.admits]
+    return msgspec.structs.replace(plan, admits=admits)
+
+
 def age_rows(plan: StepPlan) -> StepPlan:
     """Verify rows name the generation before."""
     rows = [msgspec.structs.replace(row, generation=row.generation - 1) for row in plan.verify]
@@ -211,6 +250,7 @@ def reds(
     plant: Plant = lambda simulation: None,
     make_worker: type[FakeWorker] = FakeWorker,
     strict: bool = False,
+    history_of: Callable[[int], tuple[World, list[Event]]] = random_history,
 ) -> Iterator[str]:
     """What goes wrong in the histories, a message for each that does not pass."""
 
@@ -225,7 +265,7 @@ def reds(
 
     for seed in HISTORIES:
         try:
-            play(*random_history(seed), make=make)
+            play(*history_of(seed), make=make)
         except AssertionError as error:
             yield str(error)
 
@@ -284,6 +324,31 @@ def test_a_planted_fault_crashes_the_device(
     message: str,
 ) -> None:
     assert any(message in found for found in reds(make_manager, tamper=tamper, strict=True))
+
+
+@pytest.mark.slow
+def test_nothing_is_red_without_a_fault_where_a_hit_needs_a_snapshot() -> None:
+    assert list(reds(history_of=hybrid_history)) == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("snapshots", "tamper"),
+    [
+        (EvictsWhatIsBeingWritten, None),
+        (HangsOneNodeTooDeep, None),
+        (SnapshotPool, forget_restores),
+    ],
+    ids=["evicted while it is written", "hung one node too deep", "not restored"],
+)
+def test_a_planted_fault_of_snapshots_is_seen_by_the_device_and_in_answers(
+    snapshots: type[SnapshotPool], tamper: Callable[[StepPlan], StepPlan] | None, strict: bool
+) -> None:
+    found = reds(
+        manager_with(snapshots=snapshots), tamper=tamper, strict=strict, history_of=hybrid_history
+    )
+    messages = ("the state is not that", "cached tokens, snapshot") if strict else (OTHER_ANSWER,)
+    assert any(message in red for red in found for message in messages)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from draftmark.core.request import FinishReason
+from draftmark.core.step import StepPlan
 from tests.cpu.scheduler.histories import (
     Event,
     World,
     bad_requests,
     histories,
+    hybrid_history,
     play,
     random_history,
     worlds,
@@ -21,6 +23,7 @@ _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 def live_through(world: World, history: list[Event]) -> None:
     simulation = play(world, history)
+    assert_snapshots_end_chunks(world, simulation.plans)
     bad = bad_requests(history)
     counted = 0
     for request_id, answer in simulation.answers.items():
@@ -39,9 +42,25 @@ def live_through(world: World, history: list[Event]) -> None:
     assert stats.cached_tokens == said or (-1 in told and stats.cached_tokens > said)
 
 
+def assert_snapshots_end_chunks(world: World, plans: list[StepPlan]) -> None:
+    """No place is written twice in a plan, none is outside the pool, restores are of hits only."""
+    for plan in plans:
+        saved = [row.snapshot for row in plan.prefill if row.snapshot >= 0]
+        assert len(set(saved)) == len(saved)
+        restored = [admit.restore for admit in plan.admits if admit.restore >= 0]
+        assert all(place < (world.snapshots or 0) for place in saved + restored)
+        if world.snapshots is not None:
+            assert all((admit.cached > 0) == (admit.restore >= 0) for admit in plan.admits)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_long_histories(seed: int) -> None:
     live_through(*random_history(seed))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_histories_where_a_hit_needs_a_snapshot(seed: int) -> None:
+    live_through(*hybrid_history(seed))
 
 
 @pytest.mark.parametrize("seed", [3, 8])
@@ -55,6 +74,7 @@ def test_plans_depend_on_nothing_but_the_history(seed: int) -> None:
 def test_many_long_histories(block: int) -> None:
     for seed in range(100 * (block + 1), 100 * (block + 2)):
         live_through(*random_history(seed))
+        live_through(*hybrid_history(seed))
 
 
 @settings(max_examples=60, suppress_health_check=_CHECKS)

@@ -1,8 +1,9 @@
 """Decisions as functions: estimates, the prompt budget of a step, who shares it, who yields, when
-cohorts are uneven."""
+cohorts are uneven, where prompts leave snapshots."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +18,7 @@ from draftmark.scheduler.policy import (
     is_uneven,
     part_of_turn,
     prefill_budget,
+    snapshot_positions,
     victim,
 )
 
@@ -86,13 +88,18 @@ def test_a_budget_below_a_page_is_kept() -> None:
     assert prefill_budget(limits, TABLE, verify=(4, 0), prefill_context=0) == 5
 
 
-def shared(budget: int, *prompts: tuple[int, int]) -> list[int]:
-    """What each of (priority, remaining) gets, in order."""
+def shared(
+    budget: int, *prompts: tuple[int, int], most: Mapping[int, int] | None = None
+) -> list[int]:
+    """What each of (priority, remaining) gets, in order; `most` says which are cut, and where."""
     share, takes = Share(budget), []
-    for priority, remaining in prompts:
-        tokens = 0 if share.is_spent else share.offer(priority=priority, remaining=remaining)
+    for index, (priority, remaining) in enumerate(prompts):
+        cut = (most or {}).get(index, remaining)
+        tokens = 0
+        if not share.is_spent:
+            tokens = share.offer(priority=priority, remaining=remaining, most=cut)
         if tokens:
-            share.accept(priority=priority, remaining=remaining, tokens=tokens)
+            share.accept(priority=priority, remaining=remaining, most=cut, tokens=tokens)
         takes.append(tokens)
     if takes:
         takes[0] = share.first_tokens
@@ -116,6 +123,72 @@ def shared(budget: int, *prompts: tuple[int, int]) -> list[int]:
 )
 def test_sharing(prompts: list[tuple[int, int]], takes: list[int]) -> None:
     assert shared(100, *prompts) == takes
+
+
+def test_what_a_cut_chunk_leaves_goes_to_the_others() -> None:
+    long, short = (0, 1000), (0, 20)
+    assert shared(100, long, long, most={0: 30}) == [30, 70]
+    assert shared(100, long, long, short, most={0: 30, 1: 16}) == [30, 16, 20]
+    assert shared(100, long, long, most={0: 100}) == [100, 0]
+    # One that is cut is not thereby a short one.
+    assert shared(100, long, long, short, most={1: 16}) == [80, 0, 20]
+    assert shared(100, long, (0, 900), most={1: 16}) == [84, 16]
+
+
+def positions(
+    *, usable: int = 0, matched: int = 0, num_prompt: int, history: int | None = None
+) -> list[int]:
+    limits = Limits(max_context=1 << 15, max_running=1, prefill_tokens=1)
+    return snapshot_positions(
+        limits, usable=usable, matched=matched, num_prompt=num_prompt, history=history
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({"num_prompt": 64}, []),  # the last token is never restored
+        ({"num_prompt": 65}, [64]),
+        ({"num_prompt": 520}, [512]),
+        ({"num_prompt": 520, "history": 511}, [448]),
+        ({"num_prompt": 520, "history": 600}, [512]),
+        ({"num_prompt": 520, "history": 63}, []),
+        ({"num_prompt": 520, "matched": 320}, [320, 512]),
+        ({"num_prompt": 520, "matched": 336}, [336, 512]),  # pages of 16, not of 64
+        ({"num_prompt": 520, "matched": 48}, [512]),
+        ({"num_prompt": 520, "matched": 512}, [512]),
+        ({"num_prompt": 520, "matched": 320, "usable": 320}, [512]),
+        ({"num_prompt": 520, "matched": 368, "usable": 320}, [512]),
+        ({"num_prompt": 520, "matched": 384, "usable": 320}, [384, 512]),
+        ({"num_prompt": 520, "matched": 512, "usable": 464}, []),
+        ({"num_prompt": 520, "matched": 800, "usable": 320}, [512]),  # resumed: its own output
+        ({"num_prompt": 8192}, [8128]),
+        ({"num_prompt": 8193}, [8192]),
+        ({"num_prompt": 20_000, "history": 19_000}, [8192, 16_384, 18_944]),
+        ({"num_prompt": 20_000, "matched": 9008, "usable": 8192}, [9008, 16_384, 19_968]),
+        ({"num_prompt": 20_000, "matched": 9008, "usable": 8176}, [8192, 9008, 16_384, 19_968]),
+    ],
+)
+def test_where_a_prompt_leaves_snapshots(facts: dict[str, int], found: list[int]) -> None:
+    assert positions(**facts) == found
+
+
+@given(
+    st.integers(1, 30_000),
+    st.integers(0, 1900),
+    st.integers(0, 1900),
+    st.none() | st.integers(0, 30_000),
+)
+def test_positions_rise_beyond_the_hit_and_end_before_the_last_token(
+    num_prompt: int, pages: int, more: int, history: int | None
+) -> None:
+    usable = min(pages * 16, (num_prompt - 1) // 16 * 16)
+    found = positions(
+        usable=usable, matched=usable + more * 16, num_prompt=num_prompt, history=history
+    )
+    assert found == sorted(set(found))
+    assert all(usable < position < num_prompt and position % 16 == 0 for position in found)
+    assert len(found) <= 2 + num_prompt // 8192
 
 
 @given(
@@ -194,6 +267,11 @@ def test_a_round_takes_what_is_left_as_far_as_its_budgets_go(
 )
 def test_cohorts_are_uneven_beyond_a_row_and_an_eighth(rows: list[int], uneven: bool) -> None:
     assert is_uneven(rows) is uneven
+
+
+def test_state_is_saved_at_the_end_of_pages_only() -> None:
+    with pytest.raises(ValueError, match="multiples of 16"):
+        Limits(max_context=10, max_running=1, prefill_tokens=1, snapshot_grain=40)
 
 
 def test_plans_in_flight_are_one_more_than_cohorts_unless_said() -> None:

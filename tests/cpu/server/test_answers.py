@@ -311,6 +311,17 @@ async def test_cached_tokens_are_in_the_usage() -> None:
         assert whole["usage"]["prompt_tokens"] == 20
 
 
+async def test_the_engine_is_told_where_a_chats_history_ends(api: Api) -> None:
+    await ask(api, CHAT)
+    request = api.engine.submitted[0]
+    assert request.history_tokens is not None
+    tail = request.prompt_ids[request.history_tokens :]
+    assert tail == TOKENIZER.encode("<|im_start|>assistant\n")
+    await ask(api, CHAT, add_generation_prompt=False)
+    await ask(api, TEXT)
+    assert [request.history_tokens for request in api.engine.submitted[2:]] == [None] * 4
+
+
 async def test_a_stop_token_of_the_request_is_named_and_not_shown(api: Api) -> None:
     plain, _ = await ask(api, TEXT)
     text = text_of(plain["choices"][0])

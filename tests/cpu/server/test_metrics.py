@@ -1,4 +1,4 @@
-"""What `/metrics` says of stages and cohorts."""
+"""What `/metrics` says of stages, cohorts and snapshots."""
 
 from __future__ import annotations
 
@@ -31,3 +31,22 @@ def test_each_stage_has_its_busy_time_and_share_each_cohort_its_rows() -> None:
     assert found["draftmark_stage_busy_share", "0"] == 0.75
     assert found["draftmark_stage_busy_share", "1"] == 1.0
     assert (found["draftmark_cohort_rows", "0"], found["draftmark_cohort_rows", "1"]) == (3, 4)
+
+
+def test_what_pages_matched_and_what_could_be_used_are_two_figures() -> None:
+    found = samples(
+        EngineStats(
+            matched_tokens=300,
+            cached_tokens=256,
+            snapshots_total=8,
+            snapshots_used=5,
+            snapshot_saves=7,
+            snapshot_restores=4,
+            snapshot_evictions=2,
+        )
+    )
+    assert found["draftmark_prefix_matched_tokens_total", ""] == 300
+    assert found["draftmark_cached_tokens_total", ""] == 256
+    assert (found["draftmark_snapshots", ""], found["draftmark_snapshots_used", ""]) == (8, 5)
+    names = ("saves", "restores", "evictions")
+    assert [found[f"draftmark_snapshot_{name}_total", ""] for name in names] == [7, 4, 2]

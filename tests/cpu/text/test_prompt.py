@@ -30,6 +30,31 @@ def test_a_conversation() -> None:
     assert TEMPLATE.render([USER], add_generation_prompt=False).endswith("hi<|im_end|>\n")
 
 
+def test_what_the_generation_prompt_adds() -> None:
+    assert TEMPLATE.generation_prompt() == "<|im_start|>assistant\n"
+    thinks = ChatTemplate(
+        "{% for m in messages %}{{ bos + m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}A:{{ '<think>' if enable_thinking else '' }}{% endif %}",
+        "test",
+        {"bos": "^"},
+    )
+    assert thinks.generation_prompt() == "A:"
+    assert thinks.generation_prompt({"enable_thinking": True}) == "A:<think>"
+    assert thinks.generation_prompt({"enable_thinking": True, "more": "x" * 2000}) == ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('no') }}",
+        "{% if add_generation_prompt %}{{ 'B' }}{% endif %}{{ messages[0].content }}",
+        "{{ messages[0].content }}",
+    ],
+)
+def test_a_template_that_does_not_tell_its_generation_prompt(source: str) -> None:
+    assert ChatTemplate(source, "test").generation_prompt() == ""
+
+
 def test_the_final_message_can_be_continued() -> None:
     messages = [USER, {"role": "assistant", "content": "The answer is"}]
     text = TEMPLATE.render(messages, add_generation_prompt=False, continue_final_message=True)

@@ -7,8 +7,13 @@ one row, and no slower at 512.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
 
 
 def prepare(weight: Tensor) -> Tensor:
@@ -17,6 +22,21 @@ def prepare(weight: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    if weight.dtype != x.dtype and not x.is_cpu:
+        return _by_formula(x, weight[: x.shape[-1]], eps)  # layer_norm wants one dtype there
     both = torch.cat((x, -x), dim=-1)
     y, _, scale = torch.native_layer_norm(both, (both.shape[-1],), weight, None, eps)
     return y.narrow(-1, 0, x.shape[-1]), scale
+
+
+def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float, activation: str) -> Tensor:
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y, _ = _by_formula(x.to(wide), weight, eps)
+    opening = _ACTIVATIONS[activation](gate.to(wide))
+    return opening.mul_(y.to(gate.dtype)).to(gate.dtype)
+
+
+def _by_formula(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    scale = wide.square().mean(dim=-1, keepdim=True).add_(eps).rsqrt_()
+    return (wide * scale).mul_(weight).to(x.dtype), scale

@@ -1,0 +1,159 @@
+"""Mixture of experts: a router, the experts that it chooses for each token, and a shared one.
+
+    residual + sum_e w_e expert_e(x) + sigmoid(g x) shared(x)
+
+Every rank has a slice of the features of every expert, so that the ranks differ in nothing that the
+router decides. Legend: N tokens, E experts, h hidden, I intermediate features of this rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from draftmark.kernels import experts as op
+from draftmark.layers.linear import GatedLinear, Linear
+from draftmark.layers.module import DirectModule
+from draftmark.layers.weight import Block, Layer, Placement, Weight
+from draftmark.parallel.sharding import Columns, Replicated, Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoEConfig:
+    """Sizes of the whole model, not of a rank. `shared_intermediate_size` None: no shared expert.
+
+    `renormalise`: the weights of a token's experts are made to sum to one.
+    """
+
+    hidden_size: int
+    num_experts: int
+    top_k: int
+    intermediate_size: int
+    renormalise: bool
+    shared_intermediate_size: int | None = None
+
+
+class MoE(DirectModule):
+    """x, residual [N, h] -> [N, h]; one sum over the ranks, with the residual on rank 0 alone."""
+
+    def __init__(self, config: MoEConfig, *, placement: Placement) -> None:
+        super().__init__()
+        self.config, self.placement = config, placement
+        self.backend, self.group = placement.backends.experts, placement.group
+        size = config.hidden_size
+        self.router = _WideLinear(config.num_experts, size, placement=placement)
+        self.experts = _Experts(config, placement=placement)
+        self.shared: _SharedExpert | None = None
+        self.shared_gate: _WideLinear | None = None
+        if config.shared_intermediate_size is not None:
+            self.shared = _SharedExpert(size, config.shared_intermediate_size, placement=placement)
+            self.shared_gate = _WideLinear(1, size, placement=placement)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        config, wide = self.config, x.to(self.placement.wide_dtype)
+        ids, weights = op.route(
+            self.router(wide),
+            top_k=config.top_k,
+            renormalise=config.renormalise,
+            backend=self.backend,
+        )
+        y = self.experts(x, ids, weights).to(wide.dtype)
+        if self.shared is not None and self.shared_gate is not None:
+            gate = torch.sigmoid(self.shared_gate(wide))
+            y = torch.addcmul(y, gate, self.shared(x).to(wide.dtype))
+        if self.group.rank == 0:
+            y = y + residual
+        return self.group.sum(y.to(x.dtype))
+
+    def token_bytes(self) -> int:
+        """Upper bound of the temporaries for one token, but for `fixed_bytes`."""
+        config, itemsize = self.config, self.placement.dtype.itemsize
+        own = self._workspace_bytes(rows=1) - self._workspace_bytes(rows=0)
+        shared = (config.shared_intermediate_size or 0) // self.placement.mesh.tp_size
+        # x, the sum and the shared answer in the wide dtype, each a second time on the way.
+        return own + 3 * shared * itemsize + 6 * config.hidden_size * max(itemsize, 4)
+
+    def fixed_bytes(self) -> int:
+        """Upper bound of the temporaries that do not grow with the tokens."""
+        return self._workspace_bytes(rows=0)
+
+    def _workspace_bytes(self, *, rows: int) -> int:
+        config = self.config
+        return op.workspace_bytes(
+            rows=rows,
+            top_k=config.top_k,
+            num_experts=config.num_experts,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size // self.placement.mesh.tp_size,
+            itemsize=self.placement.dtype.itemsize,
+        )
+
+
+class _WideLinear(Layer):
+    """x [N, in] -> [N, out], all in float32 at least: what chooses experts is not rounded."""
+
+    def __init__(self, out_size: int, in_size: int, *, placement: Placement) -> None:
+        super().__init__()
+        block = Block("", (out_size, in_size), Replicated())
+        self.weight: Weight | None = Weight([block], placement, placement.wide_dtype)
+
+    def finish(self) -> None:
+        assert self.weight is not None, "finish() was called twice"
+        self.data = self.weight.data
+        self.weight = None
+
+    def stored_bytes(self) -> int:
+        return self.data.nbytes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.data)
+
+
+class _Experts(Layer):
+    """x [N, h], ids and weights [N, top_k] -> [N, h], this rank's part of the sum."""
+
+    def __init__(self, config: MoEConfig, *, placement: Placement) -> None:
+        super().__init__()
+        self.backend, self.num_experts = placement.backends.experts, config.num_experts
+        wide = (config.intermediate_size, config.hidden_size)
+        split, numbers = Columns("expert features"), range(config.num_experts)
+        self.gate_up: Weight | None = Weight(
+            [Block(f"{n}.{half}", wide, split) for n in numbers for half in ("gate", "up")],
+            placement,
+        )
+        self.down: Weight | None = Weight(
+            [Block(str(n), wide[::-1], Rows("expert features")) for n in numbers], placement
+        )
+
+    def finish(self) -> None:
+        assert self.gate_up is not None and self.down is not None, "finish() was called twice"
+        gate_up, down = (
+            weight.data.unflatten(0, (self.num_experts, -1)) for weight in (self.gate_up, self.down)
+        )
+        self.prepared = op.prepare(gate_up, down, backend=self.backend)
+        self.gate_up = self.down = None
+
+    def stored_bytes(self) -> int:
+        return op.stored_bytes(self.prepared)
+
+    def forward(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        return op.experts(x, ids=ids, weights=weights, prepared=self.prepared, backend=self.backend)
+
+
+class _SharedExpert(DirectModule):
+    """down(silu(gate(x)) * up(x)): x [N, h] -> [N, h], this rank's part of the sum."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, *, placement: Placement) -> None:
+        super().__init__()
+        wide, split = (intermediate_size, hidden_size), Columns("shared expert features")
+        self.gate_up = GatedLinear(
+            Block("gate", wide, split), Block("up", wide, split), bias=False, placement=placement
+        )
+        down = Block("", wide[::-1], Rows("shared expert features"))
+        self.down = Linear([down], bias=False, placement=placement)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.gate_up(x))
