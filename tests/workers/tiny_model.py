@@ -1,4 +1,4 @@
-"""A llama of random weights that four workers can share, and its tokenizer: a model directory."""
+"""Models of random weights that four workers can share, with a tokenizer: model directories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors.numpy import save_file
+from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
 from tests.fakes.tokenizer import write_model_dir
 
@@ -56,4 +58,36 @@ def write_tiny_model(directory: Path) -> Path:
     write_model_dir(directory)
     (directory / "config.json").write_text(json.dumps(config))
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
+
+
+def write_tiny_hybrid(directory: Path) -> Path:
+    """Likewise: two delta nets, an attention layer, a delta net, all with experts."""
+    config = Qwen3_5MoeTextConfig(
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        layer_types=["linear_attention"] * 2 + ["full_attention", "linear_attention"],
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=16,
+        linear_num_key_heads=4,
+        linear_num_value_heads=8,
+        linear_key_head_dim=8,
+        linear_value_head_dim=6,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        num_experts=8,
+        num_experts_per_tok=3,
+        max_position_embeddings=MAX_CONTEXT,
+        eos_token_id=263,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = Qwen3_5MoeForCausalLM(config).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    write_model_dir(directory)
+    model.save_pretrained(directory)
     return directory

@@ -76,9 +76,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     `pages_cached` counts what only the prefix cache holds: it can be had at once. What sequences
     hold is `pages_total - pages_free - pages_cached`. Of prompt tokens, `matched_tokens` had cached
     pages, and `cached_tokens` of them could be used: fewer where a hit needs a snapshot.
-    `stage_busy_us` says how long each stage computed since start, `stage_busy_share` what share of
-    the time between the two latest reports (above 1 where a step that began before them ended),
-    `cohort_rows` how many decoding rows each cohort has now.
+    Of `rows` computed so far `bad_rows` had a non-finite value, in no layer before
+    `first_bad_layer` (-1: none had). `stage_busy_us` says how long each stage computed since start,
+    `stage_busy_share` what share of the time between the two latest reports (above 1 where a step
+    that began before them ended), `cohort_rows` how many decoding rows each cohort has now.
     """
 
     waiting: int = 0
@@ -99,7 +100,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     overrun_tokens: int = 0
     preemptions: int = 0
     aborts: int = 0
+    rows: int = 0
     bad_rows: int = 0
+    first_bad_layer: int = -1
     snapshot_saves: int = 0
     snapshot_restores: int = 0
     snapshot_evictions: int = 0

@@ -98,6 +98,7 @@ class InjectedFaults:
                 threading.Event().wait()
 
 
+@torch.inference_mode()
 def _poison(stage: Stage, layer: int) -> None:
     """What enters the layer's mixer is NaN from now on."""
     for number, block in stage.layers.items():

@@ -6,6 +6,9 @@ as overrun and changes nothing else. What contradicts the plan is a fault of our
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.messages import RequestOutput
@@ -19,8 +22,16 @@ from draftmark.scheduler.roster import Roster
 
 class Committer:
     def __init__(
-        self, *, manager: CacheManager, roster: Roster, exits: Exits, totals: Totals
+        self,
+        *,
+        manager: CacheManager,
+        roster: Roster,
+        exits: Exits,
+        totals: Totals,
+        stages: tuple[int, ...] = (),
     ) -> None:
+        """`stages` are the layers of each stage."""
+        self._stages = stages
         self._manager = manager
         self._roster = roster
         self._exits = exits
@@ -50,6 +61,7 @@ class Committer:
             outputs.append(RequestOutput(sequence.id, emitted, None, row.logprobs))
         self._exits.settle(step.step)
         self._totals.steps += 1
+        self._totals.rows += len(result.rows) + sum(not chunk.samples for chunk in step.chunks)
         self._totals.worker_us += result.run_us
         return outputs
 
@@ -124,15 +136,26 @@ class Committer:
         self, sequence: Sequence, *, layer: int, step: InFlight, outputs: list[RequestOutput]
     ) -> None:
         """A non-finite value: the request ends, and none of the step's pages becomes matchable."""
-        self._totals.bad_rows += 1
+        totals = self._totals
+        totals.bad_rows += 1
+        if totals.first_bad_layer < 0 or layer < totals.first_bad_layer:
+            totals.first_bad_layer = layer
         if _has_left(sequence):
             return
         message = (
-            f"a non-finite value appeared in layer {layer} at step {step.step}, "
-            f"row {_row_index(step, sequence)} (slot {sequence.slot})"
+            f"a non-finite value appeared in layer {layer}{self._rank_of(layer)} at step "
+            f"{step.step}, row {_row_index(step, sequence)} (slot {sequence.slot})"
         )
         self._exits.end(sequence, num_output=sequence.num_output)
         outputs.append(RequestOutput(sequence.id, [], FinishReason.ERROR, error=message))
+
+    def _rank_of(self, layer: int) -> str:
+        """Where the layer is; what comes after the last one is the head."""
+        if not self._stages:
+            return ""
+        ends = list(accumulate(self._stages))
+        stage = min(bisect_right(ends, layer), len(ends) - 1)
+        return f"{' (the head)' if layer == ends[-1] else ''} of stage {stage}"
 
 
 def _watch_for(sequence: Sequence) -> None:

@@ -24,7 +24,9 @@ class Totals:
     overrun_tokens: int = 0
     preemptions: int = 0
     aborts: int = 0
+    rows: int = 0
     bad_rows: int = 0
+    first_bad_layer: int = -1
     worker_us: int = 0
 
 

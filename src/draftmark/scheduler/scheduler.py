@@ -36,8 +36,14 @@ class Scheduler:
     """Owns every sequence, and through `manager` every page and slot."""
 
     def __init__(
-        self, limits: Limits, manager: CacheManager, *, cost_table: Iterable[CostPoint] = ()
+        self,
+        limits: Limits,
+        manager: CacheManager,
+        *,
+        cost_table: Iterable[CostPoint] = (),
+        stages: Iterable[int] = (),
     ) -> None:
+        """`stages` are the layers of each stage: what a fault is said to be of."""
         num_cohorts = limits.num_cohorts
         assert manager.slots.num_cohorts == num_cohorts, "slots rest for another number of cohorts"
         self._limits = limits
@@ -55,7 +61,9 @@ class Scheduler:
             exits=exits,
             totals=totals,
         )
-        self._committer = Committer(manager=manager, roster=roster, exits=exits, totals=totals)
+        self._committer = Committer(
+            manager=manager, roster=roster, exits=exits, totals=totals, stages=tuple(stages)
+        )
         self._steps: deque[InFlight] = deque()
         self._last_step = -1 - num_cohorts
         self._arrivals = 0
@@ -192,7 +200,9 @@ class Scheduler:
             overrun_tokens=totals.overrun_tokens,
             preemptions=totals.preemptions,
             aborts=totals.aborts,
+            rows=totals.rows,
             bad_rows=totals.bad_rows,
+            first_bad_layer=totals.first_bad_layer,
             worker_us=totals.worker_us,
         )
         return stats if manager.snapshots is None else _with_snapshots(stats, manager.snapshots)

@@ -76,6 +76,11 @@ _GAUGES = (
         "Places with a snapshot in the prefix cache, or one that is being written.",
         lambda stats: stats.snapshots_used,
     ),
+    _Figure(
+        ("draftmark_first_bad_layer",),
+        "First layer that ever gave a non-finite value, -1 for none.",
+        lambda stats: stats.first_bad_layer,
+    ),
 )
 _COUNTERS = (
     _Figure(("draftmark_steps",), "Steps run.", lambda stats: stats.steps),
@@ -111,6 +116,7 @@ _COUNTERS = (
         lambda stats: stats.preemptions,
     ),
     _Figure(("draftmark_aborts",), "Sequences aborted.", lambda stats: stats.aborts),
+    _Figure(("draftmark_rows",), "Rows of steps.", lambda stats: stats.rows),
     _Figure(("draftmark_bad_rows",), "Rows with a non-finite value.", lambda stats: stats.bad_rows),
     _Figure(
         ("draftmark_snapshot_saves",),
