@@ -6,6 +6,7 @@ to the log as one line of JSON, to `/v1/engine/config` and to Python as `Engine.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ from draftmark.engine.provenance import find_provenance
 from draftmark.engine.stage_costs import find_stages
 from draftmark.engine.worker import Answer
 from draftmark.engine.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 _WARM_UP_S = 2.0
 # Sections of the configuration that are the server's alone.
@@ -118,6 +121,8 @@ def start_workers(
         "warmup": time.monotonic() - warm_up_began,
         "worker": time.monotonic() - began,
     }
+    backends = loaded[0].backends
+    logger.info("backends: %s", ", ".join(f"{op} {name}" for op, name in sorted(backends.items())))
     about = {"commit": code.commit, "dirty_diff_sha": code.dirty_diff_sha}
     record = {
         "start_id": init.start_id,
@@ -128,7 +133,7 @@ def start_workers(
         **_about_run(resolved),
         **about,
         "topology": msgspec.to_builtins(topology),
-        "backends": loaded[0].backends,
+        "backends": backends,
         "seconds": {phase: round(value, 3) for phase, value in seconds.items()},
         "resolved": resolved.record(),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -246,6 +247,18 @@ class _EngineCollector(Collector):
         for name in ("loading", "ready", "draining", "failed"):
             state.add_metric([name], float(self._state().state == name))
         yield state
+        yield self._of_backends(self._state().ready)
+
+    def _of_backends(self, ready: dict[str, object] | None) -> Metric:
+        metric = GaugeMetricFamily(
+            "draftmark_op_backend",
+            "1 for the implementation that each op was given at start.",
+            labels=["model_name", "op", "backend"],
+        )
+        chosen = (ready or {}).get("backends", {})
+        for op, backend in msgspec.convert(chosen, dict[str, str]).items():
+            metric.add_metric([self._model, op, backend], 1.0)
+        return metric
 
     def _of_stages(self, stats: EngineStats) -> Iterator[Metric]:
         """The rate of the first is the busy share over any time; the second is the latest."""

@@ -133,13 +133,21 @@ def num_live_tensors() -> int:
     return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
 
 
-def make(layers: tuple[int, ...], *, lanes: str, cohorts: int = 2) -> WorkerRun:
+# Pages that make a history preempt, tokens that prompts share, places of snapshots.
+SIZES = {"llama": (10, 20, None), "hybrid": (16, 70, 2)}
+
+
+def make(
+    layers: tuple[int, ...], *, lanes: str, cohorts: int = 2, family: str = "llama"
+) -> WorkerRun:
     """Staging that has grown once: ids of penalties and biases are of any number (`reserve`)."""
-    stages: list[Stage] = make_stages(layers, "llama", backends=Backends())
+    stages: list[Stage] = make_stages(layers, family, backends=Backends())
+    num_pages, _, num_snapshots = SIZES[family]
     run = make_run(
         *stages,
-        num_pages=10,
+        num_pages=num_pages,
         num_slots=5,
+        num_snapshots=num_snapshots or 0,
         prefill_tokens=16,
         poison=False,
         cohorts=cohorts,
@@ -157,11 +165,13 @@ def guarded_history(
     *,
     cohorts: int = 2,
     num_steps: int | None = None,
+    family: str = "llama",
 ) -> DispatchGuard:
     """Every kind of row: random parameters, chunks, hits, preemption, log-probabilities; or only
     the first `num_steps` steps. Also checks that nothing is left behind by a step."""
     rng = random.Random(2)
-    run = make(layers, lanes=lanes, cohorts=cohorts)
+    run = make(layers, lanes=lanes, cohorts=cohorts, family=family)
+    num_pages, num_shared, num_snapshots = SIZES[family]
     guard = DispatchGuard()
     launch, kept = run.launch, storages_of(run)
 
@@ -176,9 +186,15 @@ def guarded_history(
 
     run.launch = launch_guarded  # type: ignore[method-assign]
     loop = Loop(
-        run, num_pages=10, num_slots=5, prefill_tokens=16, cohorts=cohorts, depth=cohorts + 1
+        run,
+        num_pages=num_pages,
+        num_slots=5,
+        num_snapshots=num_snapshots,
+        prefill_tokens=16,
+        cohorts=cohorts,
+        depth=cohorts + 1,
     )
-    prefixes = [[rng.randrange(VOCAB) for _ in range(20)]]
+    prefixes = [[rng.randrange(VOCAB) for _ in range(num_shared)]]
     requests = [
         random_request(
             i,
@@ -210,6 +226,13 @@ def test_a_step_reads_nothing_back(
     guard = guarded_history(layers, lanes, num_steps=num_steps)
     assert guard.faults == []
     assert guard.headers > 0
+
+
+@pytest.mark.parametrize("layers", [(3,), pytest.param((1, 2), marks=pytest.mark.slow)], ids=str)
+def test_a_step_of_a_hybrid_reads_nothing_back(layers: tuple[int, ...]) -> None:
+    """Snapshots and restores included."""
+    guard = guarded_history(layers, "test" if len(layers) > 1 else "local", family="hybrid")
+    assert guard.faults == []
 
 
 def test_without_checks_headers_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +330,8 @@ def test_a_buffer_that_outlives_its_step_is_seen(
         open_buffer = lanes.LocalLane.open
 
         def open_fresh(self: lanes.LocalLane, shape: lanes.Shape) -> lanes.Parcel:
-            buffer = lanes._Buffer(self.format, torch.device("cpu"))
+            place = torch.empty(self.format.max_bytes, dtype=torch.uint8)
+            buffer = lanes._Buffer(self.format, place)
             buffer.stamp()
             self._free.appendleft(buffer)
             return open_buffer(self, shape)

@@ -50,3 +50,16 @@ def test_what_pages_matched_and_what_could_be_used_are_two_figures() -> None:
     assert (found["draftmark_snapshots", ""], found["draftmark_snapshots_used", ""]) == (8, 5)
     names = ("saves", "restores", "evictions")
     assert [found[f"draftmark_snapshot_{name}_total", ""] for name in names] == [7, 4, 2]
+
+
+def test_the_implementation_of_each_op_is_shown() -> None:
+    ready: dict[str, object] = {"backends": {"attention": "torch", "linear": "onednn"}}
+    state = EngineState("ready", ready=ready)
+    text = Metrics(model="m", state=lambda: state, stats=EngineStats).text().decode()
+    shown = {
+        (sample.labels["op"], sample.labels["backend"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "draftmark_op_backend"
+    }
+    assert shown == {("attention", "torch"): 1.0, ("linear", "onednn"): 1.0}
