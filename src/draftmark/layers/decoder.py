@@ -30,7 +30,8 @@ class LayerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """A decoder, translated from its checkpoint's configuration; one `layers` entry a layer."""
+    """A decoder, translated from its checkpoint's configuration; one `layers` entry a layer. `mtp`
+    is the layer of the head that predicts one token further, where the checkpoint has one."""
 
     vocab_size: int
     hidden_size: int
@@ -39,6 +40,7 @@ class DecoderConfig:
     rotary: RotaryConfig
     tied_head: bool
     max_context: int
+    mtp: LayerConfig | None = None
 
     @property
     def num_layers(self) -> int:
@@ -59,9 +61,11 @@ class DecoderConfig:
 class DecoderLayer(DirectModule):
     """h += mixer(norm(h)); h += mlp(norm(h))."""
 
-    def __init__(self, config: DecoderConfig, *, layer: int, placement: Placement) -> None:
+    def __init__(
+        self, config: DecoderConfig, own: LayerConfig, *, layer: int, placement: Placement
+    ) -> None:
         super().__init__()
-        size, own = config.hidden_size, config.layers[layer]
+        size = config.hidden_size
         self.mixer_norm = RMSNorm(size, config.norm, placement=placement)
         self.mixer = _make_mixer(own.mixer, layer=layer, placement=placement)
         self.mlp_norm = RMSNorm(size, config.norm, placement=placement)

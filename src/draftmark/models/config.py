@@ -41,12 +41,12 @@ def describe(model_dir: Path) -> Description:
     raw = _read_json(model_dir / "config.json")
     model_type, family = _family(raw)
     _require_tokenizer(model_dir)
+    entries = _entries(model_dir)
     try:
-        config = family.read(raw)
+        config = family.read(raw, present=entries)
     except (ValueError, KeyError, TypeError) as error:
         path = model_dir / "config.json"
         raise ModelError(f"{path} is not a {model_type} configuration: {error}") from error
-    entries = _entries(model_dir)
     num_parameters, num_bytes, dtype = _measure(entries, model_dir)
     facts = ModelFacts(
         model_type=model_type,

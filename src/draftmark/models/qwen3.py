@@ -44,8 +44,9 @@ _ATTENTION_BIAS = {
 }
 
 
-def read(raw: Mapping[str, Any]) -> DecoderConfig:
-    """`raw` is config.json; transformers fills in its defaults. Raises `ModelError`."""
+def read(raw: Mapping[str, Any], *, present: Collection[str]) -> DecoderConfig:
+    """`raw` is config.json; transformers fills in its defaults. `present` are the tensors of the
+    checkpoint. Raises `ModelError`."""
     hf = Qwen3Config.from_dict(dict(raw))
     refuse_unbuilt(raw, neutral={"mlp_bias": (None, False)})
     theta, scaling = read_rope(hf.rope_parameters, max_context=hf.max_position_embeddings)

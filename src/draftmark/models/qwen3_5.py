@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -103,11 +104,20 @@ _EXPERTS = {
     "mlp.shared_expert.down_proj.weight": ("mlp.shared.down.weight", ""),
     "mlp.shared_expert_gate.weight": ("mlp.shared_gate.weight", ""),
 }
-_IGNORED = (re.compile(r"model\.visual\..*"), re.compile(r"mtp\..*"))
+# The head that predicts one token further, always at the top.
+_MTP_LAYER = "mtp.layers.0."
+_MTP = {
+    "mtp.fc.weight": ("mtp.fc.weight", ""),
+    "mtp.pre_fc_norm_embedding.weight": ("mtp.embedding_norm.weight", ""),
+    "mtp.pre_fc_norm_hidden.weight": ("mtp.hidden_norm.weight", ""),
+    "mtp.norm.weight": ("mtp.norm.weight", ""),
+}
+_IGNORED = (re.compile(r"model\.visual\..*"),)
 
 
-def read(raw: Mapping[str, Any]) -> DecoderConfig:
-    """`raw` is config.json; transformers fills in its defaults. Raises `ModelError`."""
+def read(raw: Mapping[str, Any], *, present: Collection[str]) -> DecoderConfig:
+    """`raw` is config.json; transformers fills in its defaults. `present` are the tensors of the
+    checkpoint. Raises `ModelError`."""
     text = dict(raw.get("text_config") or raw)
     tied = text.get("tie_word_embeddings", raw.get("tie_word_embeddings"))
     hf = _CONFIGS[raw["model_type"]].from_dict(text)
@@ -144,6 +154,7 @@ def read(raw: Mapping[str, Any]) -> DecoderConfig:
         rotary=RotaryConfig(dim=rotary_dim, theta=theta, scaling=scaling),
         tied_head=hf.tie_word_embeddings if tied is None else bool(tied),
         max_context=hf.max_position_embeddings,
+        mtp=_mtp(hf, mixers[_FULL], present),
     )
 
 
@@ -151,7 +162,7 @@ def names(config: DecoderConfig, *, present: Collection[str]) -> Names:
     """`present` are the tensors of the checkpoint, which tell its form."""
     whole = "model.language_model."
     prefix = whole if any(name.startswith(whole) for name in present) else "model."
-    return decoder_names(
+    found = decoder_names(
         [
             _layer_names(layer, present=present, prefix=f"{prefix}layers.{n}.")
             for n, layer in enumerate(config.layers)
@@ -160,6 +171,21 @@ def names(config: DecoderConfig, *, present: Collection[str]) -> Names:
         prefix=prefix,
         ignored=_IGNORED,
     )
+    if config.mtp is None:
+        return found
+    head = whole_sources(_MTP)
+    layer = _layer_names(config.mtp, present=present, prefix=_MTP_LAYER)
+    head |= {_MTP_LAYER + tensor: source.under("mtp.layer.") for tensor, source in layer.items()}
+    return replace(found, used={**found.used, **head})
+
+
+def _mtp(
+    hf: Any, mixer: AttentionConfig | GatedDeltaConfig, present: Collection[str]
+) -> LayerConfig | None:
+    """Whether there is a head the tensors say, not the configuration."""
+    if not any(name.startswith("mtp.") for name in present):
+        return None
+    return LayerConfig(mixer=mixer, mlp=_mlp(hf, hf.num_hidden_layers - 1))
 
 
 def _delta(hf: Any, text: Mapping[str, Any]) -> GatedDeltaConfig:

@@ -49,6 +49,7 @@ from draftmark.layers.attention import Attention
 from draftmark.layers.batch import Batch
 from draftmark.layers.decoder import DecoderConfig, DecoderLayer
 from draftmark.layers.embedding import Embedding, Head
+from draftmark.layers.mtp import MTPHead
 from draftmark.layers.norm import RMSNorm
 from draftmark.layers.recurrent import LayerCache
 from draftmark.layers.rotary import Rotary
@@ -68,8 +69,15 @@ class Stage(nn.Module):
     """See the module's docstring. `layers["12"]` is the model's layer 12 in any stage."""
 
     def __init__(
-        self, config: DecoderConfig, *, layers: range, max_context: int, placement: Placement
+        self,
+        config: DecoderConfig,
+        *,
+        layers: range,
+        max_context: int,
+        placement: Placement,
+        with_mtp: bool = False,
     ) -> None:
+        """The last stage has the MTP head, if `with_mtp`."""
         super().__init__()
         self.config, self.placement = config, placement
         self.embeds, is_last = layers.start == 0, layers.stop == config.num_layers
@@ -77,7 +85,10 @@ class Stage(nn.Module):
         self.embedding: Embedding | None = None
         if self.embeds or (is_last and config.tied_head):
             self.embedding = Embedding(vocab_size, hidden_size, placement=placement)
-        blocks = {str(n): DecoderLayer(config, layer=n, placement=placement) for n in layers}
+        blocks = {
+            str(n): DecoderLayer(config, config.layers[n], layer=n, placement=placement)
+            for n in layers
+        }
         self.layers = nn.ModuleDict(blocks)
         self.blocks = tuple(blocks.values())
         self.norm: RMSNorm | None = None
@@ -86,6 +97,9 @@ class Stage(nn.Module):
             self.norm = RMSNorm(hidden_size, config.norm, placement=placement)
             tied_to = self.embedding if config.tied_head else None
             self.head = Head(vocab_size, hidden_size, tied_to=tied_to, placement=placement)
+        self.mtp: MTPHead | None = None
+        if is_last and with_mtp:
+            self.mtp = MTPHead(config, placement=placement)
         mixers = [block.mixer for block in self.blocks]
         attention_layers = [mixer for mixer in mixers if isinstance(mixer, Attention)]
         self.is_recurrent = len(attention_layers) < len(mixers)
@@ -196,6 +210,7 @@ def build(
     max_context: int,
     backends: Backends,
     layers: range | None = None,
+    with_mtp: bool = False,
     mesh: Mesh = Mesh(),  # noqa: B008 - a frozen value
     group: TensorGroup | None = None,
 ) -> Stage:
@@ -214,6 +229,7 @@ def build(
         layers=range(config.num_layers) if layers is None else layers,
         max_context=max_context,
         placement=placement,
+        with_mtp=with_mtp,
     )
 
 

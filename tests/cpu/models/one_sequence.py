@@ -24,8 +24,10 @@ CPU = torch.device("cpu")
 class Runner:
     """One sequence through a stage: whole or in chunks, then token by token."""
 
-    def __init__(self, model_dir: Path, *, dtype: torch.dtype, context: int) -> None:
-        self.stage = load_stage(model_dir, dtype=dtype, context=context)
+    def __init__(
+        self, model_dir: Path, *, dtype: torch.dtype, context: int, with_mtp: bool = False
+    ) -> None:
+        self.stage = load_stage(model_dir, dtype=dtype, context=context, with_mtp=with_mtp)
         num_pages = pages_of(context)
         generator = torch.Generator().manual_seed(1)
         self._table = (torch.randperm(num_pages, generator=generator) + 1).to(torch.int32)
@@ -55,35 +57,59 @@ class Runner:
         return self._run([token], prefill=(), verify=[self._length], fold=1)
 
     @torch.inference_mode()
+    def draft(self, ids: list[int], hidden: Tensor) -> Tensor:
+        """The MTP head on tokens and what the model gave before each: [len(ids), hidden]. Writes
+        to the pages of the first attention layer."""
+        stage = self.stage
+        assert stage.mtp is not None and stage.embedding is not None
+        span = PrefillSpan(offset=0, count=len(ids), start=0, pages=self._table, slot=1)
+        batch = self._batch(len(ids), prefill=(span,), verify=[])
+        cache = next(cache for cache in self._caches.layers if isinstance(cache, Tensor))
+        embedded = stage.embedding(torch.tensor(ids))
+        return stage.mtp(embedded, hidden, stage._step(batch), cache, [])
+
+    @torch.inference_mode()
     def _run(
         self, ids: list[int], *, prefill: tuple[PrefillSpan, ...], verify: list[int], fold: int
     ) -> Tensor:
         """`verify` has the length of the verify row, if it is one; `fold` is what this step leaves
         to be folded."""
-        positions = torch.arange(self._length, self._length + len(ids))
+        batch = self._batch(len(ids), prefill=prefill, verify=verify)
+        self._length, self._fold = self._length + len(ids), fold
+        out = self.stage.forward(torch.tensor(ids), batch, self._caches.layers)
+        assert (out.bad_layer == -1).all()
+        return self.stage.logits(out.hidden)
+
+    def _batch(self, count: int, *, prefill: tuple[PrefillSpan, ...], verify: list[int]) -> Batch:
+        positions = torch.arange(self._length, self._length + count)
         pages, rows = self._table.long()[positions // PAGE_TOKENS], len(verify)
-        batch = Batch(
+        return Batch(
             positions=positions,
             store=pages * PAGE_TOKENS + positions % PAGE_TOKENS,
             prefill=prefill,
-            verify_offset=len(ids) if prefill else 0,
+            verify_offset=count if prefill else 0,
             verify_width=1,
             verify_pages=self._table[None, :].expand(rows, -1),
             verify_lengths=torch.tensor(verify, dtype=torch.int64),
             verify_slots=torch.ones(rows, dtype=torch.int64),
             verify_folds=torch.full((rows,), self._fold),
         )
-        self._length, self._fold = self._length + len(ids), fold
-        out = self.stage.forward(torch.tensor(ids), batch, self._caches.layers)
-        assert (out.bad_layer == -1).all()
-        return self.stage.logits(out.hidden)
 
 
-def load_stage(model_dir: Path, *, dtype: torch.dtype, context: int) -> Stage:
+def load_stage(
+    model_dir: Path, *, dtype: torch.dtype, context: int, with_mtp: bool = False
+) -> Stage:
     description = describe(model_dir)
     backends = choose(CPU, dtype=dtype)
     with torch.inference_mode():
-        stage = build(description, dtype=dtype, device=CPU, max_context=context, backends=backends)
+        stage = build(
+            description,
+            dtype=dtype,
+            device=CPU,
+            max_context=context,
+            backends=backends,
+            with_mtp=with_mtp,
+        )
         checkpoint.load(
             stage, model_dir, description=description, progress=lambda done, total: None
         )

@@ -139,6 +139,58 @@ def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
     assert_close(torch.cat(parts), theirs)
 
 
+def mtp_of(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Tensors of a head, drawn at random: of its layer those of the model's own attention layer."""
+    generator = torch.Generator().manual_seed(5)
+    layer = model.model.layers[3].state_dict()
+    shapes = {f"mtp.layers.0.{name}": tensor.shape for name, tensor in layer.items()}
+    shapes |= {"mtp.fc.weight": (48, 96), "mtp.norm.weight": (48,)}
+    shapes |= {f"mtp.pre_fc_norm_{what}.weight": (48,) for what in ("embedding", "hidden")}
+    return {name: 0.2 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_text", "qwen3_5_moe_text"])
+@torch.inference_mode()
+def test_the_mtp_head_is_loaded_and_computes_its_formula(name: str, tmp_path: Path) -> None:
+    """Against a layer and norms of transformers that are given the head's weights."""
+    model = save(name, tmp_path)
+    head = mtp_of(model)
+    change(tmp_path, lambda tensors: tensors.update(head))
+    description = describe(tmp_path)
+    assert description.config.mtp is not None
+    runner = Runner(tmp_path, dtype=torch.float32, context=32, with_mtp=True)
+    ids = torch.tensor(ids_of(21))
+    inner = model.model
+    hidden = inner(input_ids=ids[None]).last_hidden_state[0]
+    ours = runner.draft(ids[1:].tolist(), hidden[:-1])
+    layer, norm = inner.layers[3], inner.norm
+    start = len("mtp.layers.0.")
+    layer.load_state_dict({n[start:]: t for n, t in head.items() if n.startswith("mtp.layers.")})
+
+    def normed(x: Tensor, weight: str) -> Tensor:
+        norm.weight.copy_(head[weight])
+        return norm(x)
+
+    embedded = normed(inner.embed_tokens(ids[1:]), "mtp.pre_fc_norm_embedding.weight")
+    both = torch.cat((embedded, normed(hidden[:-1], "mtp.pre_fc_norm_hidden.weight")), dim=1)
+    x = (both @ head["mtp.fc.weight"].T)[None]
+    position = torch.arange(20)[None]
+    mask = torch.full((20, 20), -torch.inf).triu(1)[None, None]
+    y = layer(x, position_embeddings=inner.rotary_emb(x, position), attention_mask=mask)
+    y = normed(y[0] if y.dim() == 3 else y, "mtp.norm.weight")
+    assert (ours - y).abs().max() <= RELATIVE * y.abs().max()
+
+
+def test_without_being_asked_for_the_mtp_head_is_left_out(tmp_path: Path) -> None:
+    model = save("qwen3_5_text", tmp_path)
+    theirs = logits_of(model, ids_of(20))
+    head = mtp_of(model)
+    change(tmp_path, lambda tensors: tensors.update(head))
+    runner = Runner(tmp_path, dtype=torch.float32, context=32)
+    assert runner.stage.mtp is None
+    assert_close(runner.feed(ids_of(20)), theirs)
+
+
 def change(directory: Path, edit: Any) -> None:
     """Let `edit` change the checkpoint's tensors."""
     path = directory / "model.safetensors"
