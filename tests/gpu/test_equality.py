@@ -48,10 +48,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "model")
 
 
-def answers_of(model: str, **flags: object) -> list[list[list[int]]]:
+def answers_of(model: str, *, most_id: int = 380, **flags: object) -> list[list[list[int]]]:
     """Tokens of a burst of prompts, greedy and sampled."""
     rng = random.Random(3)
-    prompts = [[rng.randrange(3, 380) for _ in range(n)] for n in (1, 5, 40, 90, 17, 64, 1, 33)]
+    prompts = [[rng.randrange(3, most_id) for _ in range(n)] for n in (1, 5, 40, 90, 17, 64, 1, 33)]
     sampling = [
         SamplingParams(temperature=t, seed=11, max_tokens=24, ignore_eos=True) for t in (0.0, 0.9)
     ]
