@@ -3,9 +3,10 @@
     python benchmarks/experts.py [--threads 2] [--repeat 7] [--dtypes float32,bfloat16]
 
 Random weights and choices. `whole` is every token through every expert, `looped` the loop over the
-experts that were hit, both on plain weights; `torch` and `onednn` are those backends, whichever way
-they take. Ways are timed in turn within each repeat, and the least time of each is taken, so that a
-disturbance hits all alike. `whole` is left out beyond 2^33 multiplications. The last line is JSON.
+experts that were hit, both on plain weights; `numba`, `onednn` and `torch` are those backends,
+whichever way they take, and `route` is the first one's. Ways are timed in turn within each repeat,
+and the least time of each is taken, so that a disturbance hits all alike. `whole` is left out
+beyond 2^33 multiplications. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from draftmark.kernels.experts import torch as plain
 
 CPU = torch.device("cpu")
 # Experts, chosen, intermediate features, hidden size.
-SHAPES = ((16, 4, 128, 256), (64, 8, 128, 512), (64, 8, 256, 1024), (256, 8, 512, 2048))
+SHAPES = ((16, 4, 160, 512), (64, 8, 128, 512), (64, 8, 256, 1024), (256, 8, 512, 2048))
 ROWS = (1, 2, 4, 16, 64, 512)
-WAYS = ("looped", "whole", "torch", "onednn", "route")
+WAYS = ("looped", "whole", "torch", "onednn", "numba", "route")
 LEAST_S = 0.02
 WHOLE_MACS = 1 << 33
 
@@ -36,7 +37,7 @@ def ways(
     """Number of rows -> calls by the name of the way."""
     num_experts, _, hidden_size = gate_up.shape
     dtype = gate_up.dtype
-    backends = [n for n in available("linear", device=CPU, dtype=dtype) if n != "reference"]
+    backends = [n for n in available("experts", device=CPU, dtype=dtype) if n != "reference"]
     prepared = {name: experts.prepare(gate_up, down, backend=name) for name in backends}
 
     def of_rows(rows: int) -> dict[str, Callable[[], object]]:
@@ -53,7 +54,7 @@ def ways(
                 x, ids=ids, weights=weights, prepared=prepared[name], backend=name
             )
         calls["route"] = lambda: experts.route(
-            logits, top_k=top_k, renormalise=True, backend="torch"
+            logits, top_k=top_k, renormalise=True, backend=backends[0]
         )
         return calls
 

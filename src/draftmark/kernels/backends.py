@@ -1,15 +1,20 @@
 """Which implementation of each op runs: chosen once at start, passed in, reported, never changed.
 
 `reference` is the judge: plain, slow, right on any device in any dtype. `torch` is fast plain
-torch. `onednn` (linear and experts) holds the weights in oneDNN's blocked layout.
+torch. `onednn` (linear and experts) holds the weights in oneDNN's blocked layout. `numba` is
+compiled, for what torch takes many calls for.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib.util import find_spec
 
 import torch
+
+from draftmark.kernels.linear.strips import has_strips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +38,19 @@ class Backends:
 
 REFERENCE = Backends(**{op.name: "reference" for op in fields(Backends)})
 
+_COMPILED = ("causal_conv", "experts", "gated_delta", "norm")
+_PACKED = ("experts", "linear")
+
 
 def available(op: str, *, device: torch.device, dtype: torch.dtype) -> tuple[str, ...]:
     """Backends of `op` that can run here, fastest first. Raises ValueError for an unknown op."""
     if op not in {f.name for f in fields(Backends)}:
         raise ValueError(f"there is no op {op!r}")
-    if op in ("experts", "linear") and _has_onednn(device, dtype):
-        return ("onednn", "torch", "reference")
-    return ("torch", "reference")
+    packed = ("onednn",) if op in _PACKED and _has_onednn(device, dtype) else ()
+    compiled = ("numba",) if op in _COMPILED and has_numba(device, dtype) else ()
+    if op == "linear" and packed and has_numba(device, dtype) and has_strips(dtype):
+        compiled = ("numba",)
+    return (*compiled, *packed, "torch", "reference")
 
 
 def choose(
@@ -60,6 +70,12 @@ def choose(
             )
         chosen[op] = backend
     return Backends(**chosen)
+
+
+def has_numba(device: torch.device, dtype: torch.dtype) -> bool:
+    """Compiled kernels share torch's OpenMP team, which has other names elsewhere."""
+    is_here = device.type == "cpu" and sys.platform == "linux"
+    return is_here and dtype in (torch.bfloat16, torch.float32) and find_spec("numba") is not None
 
 
 def _has_onednn(device: torch.device, dtype: torch.dtype) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -60,13 +59,11 @@ class MoE(DirectModule):
             renormalise=config.renormalise,
             backend=self.backend,
         )
-        y = self.experts(x, ids, weights).to(wide.dtype)
+        shared = None
         if self.shared is not None and self.shared_gate is not None:
-            gate = torch.sigmoid(self.shared_gate(wide))
-            y = torch.addcmul(y, gate, self.shared(x).to(wide.dtype))
-        if self.group.rank == 0:
-            y = y + residual
-        return self.group.sum(y.to(x.dtype))
+            shared = self.shared_gate(wide), self.shared(x)
+        own = residual if self.group.rank == 0 else None
+        return self.group.sum(self.experts(x, ids, weights, shared=shared, residual=own))
 
     def token_bytes(self) -> int:
         """Upper bound of the temporaries for one token, but for `fixed_bytes`."""
@@ -139,8 +136,25 @@ class _Experts(Layer):
     def stored_bytes(self) -> int:
         return op.stored_bytes(self.prepared)
 
-    def forward(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        return op.experts(x, ids=ids, weights=weights, prepared=self.prepared, backend=self.backend)
+    def forward(
+        self,
+        x: Tensor,
+        ids: Tensor,
+        weights: Tensor,
+        *,
+        shared: tuple[Tensor, Tensor] | None,
+        residual: Tensor | None,
+    ) -> Tensor:
+        """What is added is on one rank alone, or a part of a sum itself."""
+        return op.experts(
+            x,
+            ids=ids,
+            weights=weights,
+            prepared=self.prepared,
+            shared=shared,
+            residual=residual,
+            backend=self.backend,
+        )
 
 
 class _SharedExpert(DirectModule):

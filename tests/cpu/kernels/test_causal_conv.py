@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import causal_conv
+from draftmark.kernels.backends import has_numba
 from draftmark.kernels.causal_conv import Span
 
 CHANNELS = 5
@@ -44,6 +45,14 @@ def prefill(x: Tensor, weight: Tensor, ring: Tensor, backend: str, *spans: Span)
     return causal_conv.prefill(
         x, weight=weight, ring=ring, spans=spans or (whole,), backend=backend
     )
+
+
+@pytest.fixture
+def compiled() -> str:
+    """Float32 only: held to what float32 gives."""
+    if not has_numba(torch.device("cpu"), torch.float32):
+        pytest.skip("numba is not installed")
+    return "numba"
 
 
 def same(found: Tensor, want: Tensor) -> None:
@@ -101,17 +110,35 @@ def test_spans_of_several_slots(backend: str) -> None:
 @pytest.mark.parametrize("first", [1, 2, 20])
 @pytest.mark.parametrize("device", DEVICES)
 def test_rejected_tokens_leave_no_trace(backend: str, width: int, first: int, device: str) -> None:
+    for out, want in drafted(backend, width, first, device, torch.float64):
+        same(out, want)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("first", [1, 2, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rejected_tokens_leave_no_trace_in_compiled_rows(
+    compiled: str, width: int, first: int, dtype: torch.dtype
+) -> None:
+    for out, want in drafted(compiled, width, first, "cpu", dtype):
+        step = torch.finfo(dtype).eps
+        torch.testing.assert_close(out.double(), want, rtol=step + 2e-6, atol=5e-6)
+
+
+def drafted(
+    backend: str, width: int, first: int, device: str, dtype: torch.dtype
+) -> list[tuple[Tensor, Tensor]]:
     """Two sequences and two padding rows full of NaN, in the smallest ring that does."""
     rng = random.Random(width)
-    sequences = [make(60, seed=seed)[0] for seed in range(2)]
-    _, weight = make(1)
+    sequences = [make(60, seed=seed)[0].to(dtype) for seed in range(2)]
+    weight = make(1)[1].to(dtype)
     ring = make_ring(4, depth=3 + width, like=sequences[0].to(device))
     lengths = [first, first + 3]
     outs = []
     for i, (x, length) in enumerate(zip(sequences, lengths, strict=True)):
         span = Span(offset=0, count=length, start=0, slot=i + 1)
         outs.append([prefill(x[:length].to(device), weight.to(device), ring, backend, span)])
-    blank = torch.full((width, CHANNELS), torch.nan, dtype=torch.float64)
+    blank = torch.full((width, CHANNELS), torch.nan, dtype=dtype)
     while max(lengths) + width <= 60:
         accepted = [rng.randint(1, width) for _ in sequences]
         rows = [blank]
@@ -129,9 +156,11 @@ def test_rejected_tokens_leave_no_trace(backend: str, width: int, first: int, de
         for i, count in enumerate(accepted):
             outs[i].append(out[i + 1, :count])
             lengths[i] += count
-    for x, parts, length in zip(sequences, outs, lengths, strict=True):
-        same(torch.cat(parts).cpu(), formula(x[:length], weight))
     assert ring[3].isnan().all()
+    return [
+        (torch.cat(parts).cpu(), formula(x[:length], weight))
+        for x, parts, length in zip(sequences, outs, lengths, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -157,3 +186,52 @@ def test_sums_are_wide_and_rounded_once(backend: str, dtype: torch.dtype) -> Non
         backend=backend,
     )
     assert torch.equal(step, out[8:9]) and step.dtype == dtype
+
+
+@pytest.mark.parametrize("num_channels", [1, 511, 513, 1100])
+@pytest.mark.parametrize("by_tap", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_rows_of_any_width(
+    compiled: str, num_channels: int, by_tap: bool, dtype: torch.dtype
+) -> None:
+    """Against the reference: rows that begin, that wrap, and what is not finite only where it is,
+    inputs and weights being slices."""
+    torch.manual_seed(num_channels)
+    x, ring = torch.randn(9, num_channels + 1), torch.randn(4, 6, num_channels)
+    weight = torch.randn(num_channels, 3)
+    x[4, 0], ring[2, 4, -1] = torch.nan, torch.inf
+    x, ring = x.to(dtype)[:, :-1], ring.to(dtype)
+    weight = weight.t().contiguous().t() if by_tap else weight.to(dtype)
+    found = []
+    for backend in ("reference", compiled):
+        kept = ring.clone()
+        y = causal_conv.verify(
+            x,
+            weight=weight,
+            ring=kept,
+            slots=torch.tensor([1, 3, 2]),
+            lengths=torch.tensor([0, 1, 17]),
+            width=3,
+            backend=backend,
+        )
+        assert y.dtype == dtype
+        found.append((y, kept))
+    (want, want_ring), (got, got_ring) = found
+    rtol = 2 * torch.finfo(dtype).eps + 2e-6
+    torch.testing.assert_close(got, want, rtol=rtol, atol=2e-6, equal_nan=True)
+    torch.testing.assert_close(got_ring, want_ring, rtol=0, atol=0, equal_nan=True)
+
+
+def test_large_inputs_of_compiled_rows_saturate(compiled: str) -> None:
+    """silu where e^-x overflows, and where it is nothing."""
+    x = torch.tensor([[-1000.0, -90.0, 0.0, 90.0, 1000.0]])
+    y = causal_conv.verify(
+        x,
+        weight=torch.ones(5, 1),
+        ring=make_ring(2, depth=1, like=x),
+        slots=torch.tensor([1]),
+        lengths=torch.tensor([7]),
+        width=1,
+        backend=compiled,
+    )
+    torch.testing.assert_close(y, torch.nn.functional.silu(x), rtol=1e-6, atol=1e-30)

@@ -20,6 +20,11 @@ E, TOP_K, SIZE, HIDDEN = 12, 3, 32, 64
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+def usable(backend: str, dtype: torch.dtype) -> None:
+    if backend not in available("experts", device=CPU, dtype=dtype):
+        pytest.skip(f"this CPU has no {backend} backend for {dtype}")
+
+
 def by_hand(x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """In float64, an expert at a time over all tokens, the others' answers left out."""
     x, weights, total = x.double(), weights.double(), torch.zeros(x.shape, dtype=torch.float64)
@@ -48,7 +53,7 @@ def make_tokens(count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]
     return x, *experts.route(logits, top_k=TOP_K, renormalise=True, backend="reference")
 
 
-@pytest.fixture(params=["reference", "torch", "looped", "whole", "onednn", "packed"])
+@pytest.fixture(params=["reference", "torch", "looped", "whole", "onednn", "packed", "numba"])
 def way(request: pytest.FixtureRequest) -> str:
     """A backend, or one of a backend's ways by force."""
     return str(request.param)
@@ -59,8 +64,7 @@ def make_call(way: str, gate_up: Tensor, down: Tensor, monkeypatch: pytest.Monke
         forced = getattr(plain, way)
         return lambda x, ids, weights: forced(x, ids, weights, gate_up, down)
     backend = "onednn" if way == "packed" else way
-    if backend not in available("linear", device=CPU, dtype=gate_up.dtype):
-        pytest.skip(f"this CPU has no {backend} backend for {gate_up.dtype}")
+    usable(backend, gate_up.dtype)
     if way == "packed":
         monkeypatch.setattr(onednn, "PACKED_BYTES", 0)
     prepared = experts.prepare(gate_up, down, backend=backend)
@@ -157,6 +161,49 @@ def test_an_expert_that_overflows_matters_to_its_own_rows_alone(
     assert not y[has_chosen].isfinite().all(dim=1).any()
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch", "onednn", "numba"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [0, 1, 7, 65])
+def test_a_shared_answer_and_a_residual_join_the_sum(
+    backend: str, dtype: torch.dtype, count: int
+) -> None:
+    usable(backend, dtype)
+    gate_up, down = make_weights(dtype)
+    prepared = experts.prepare(gate_up, down, backend=backend)
+    x, ids, weights = make_tokens(count, dtype)
+    answer, residual = torch.randn(2, count, HIDDEN + 8).to(dtype)[:, :, :HIDDEN]
+    gate = torch.randn(count, 1).to(weights.dtype)
+    call = {"ids": ids, "weights": weights, "prepared": prepared, "backend": backend}
+    want = by_hand(x, ids, weights, gate_up, down)
+    both = experts.experts(x, shared=(gate, answer), residual=residual, **call)
+    assert both.dtype == dtype and both.is_contiguous()
+    through = torch.sigmoid(gate.double()) * answer.double()
+    assert_close(both, want + through + residual.double())
+    assert_close(experts.experts(x, residual=residual, **call), want + residual.double())
+    assert_close(experts.experts(x, shared=(gate, answer), **call), want + through)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("count", [2, 5, 23])
+def test_compiled_ones_of_odd_sizes(dtype: torch.dtype, count: int) -> None:
+    """No size a multiple of anything, on one thread and on more, the same to the bit."""
+    usable("numba", dtype)
+    generator = torch.Generator().manual_seed(count)
+    gate_up = (torch.randn(5, 2 * 37, 83, generator=generator) * 0.2).to(dtype)
+    down = (torch.randn(5, 83, 37, generator=generator) * 0.2).to(dtype)
+    x = torch.randn(count, 83, generator=generator).to(dtype)
+    logits = torch.randn(count, 5, generator=generator)
+    ids, weights = experts.route(logits, top_k=3, renormalise=False, backend="numba")
+    threads, answers = torch.get_num_threads(), []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        call = {"ids": ids, "weights": weights, "prepared": (gate_up, down), "backend": "numba"}
+        answers.append(experts.experts(x, **call))
+    torch.set_num_threads(threads)
+    assert_close(answers[0], by_hand(x, ids, weights, gate_up, down))
+    assert torch.equal(*answers)
+
+
 def test_one_row_touches_only_the_experts_it_hits(monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[int] = []
 
@@ -185,7 +232,7 @@ def test_the_way_is_chosen_by_shapes() -> None:
 
 # -- route ----------------------------------------------------------------------------------------
 
-ROUTERS = ("reference", "torch", "onednn")
+ROUTERS = ("reference", "torch", "onednn", "numba")
 
 
 @pytest.mark.parametrize("backend", ROUTERS)
@@ -193,6 +240,7 @@ ROUTERS = ("reference", "torch", "onednn")
 @pytest.mark.parametrize("renormalise", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 3, 65])
 def test_route(backend: str, dtype: torch.dtype, renormalise: bool, count: int) -> None:
+    usable(backend, dtype)
     logits = (4 * torch.randn(count, E, generator=torch.Generator().manual_seed(3))).to(dtype)
     ids, weights = experts.route(logits, top_k=4, renormalise=renormalise, backend=backend)
     assert ids.dtype == torch.int64 and weights.dtype == dtype
@@ -207,6 +255,7 @@ def test_route(backend: str, dtype: torch.dtype, renormalise: bool, count: int) 
 
 @pytest.mark.parametrize("backend", ROUTERS)
 def test_the_lowest_id_wins_ties(backend: str) -> None:
+    usable(backend, torch.float32)
     logits = torch.zeros(3, 300)
     logits[1, [7, 250, 99, 31]] = 1.0
     logits[2, 299] = logits[2, 17] = -0.0
@@ -217,6 +266,7 @@ def test_the_lowest_id_wins_ties(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ROUTERS)
 def test_ids_of_a_bad_row_are_experts_that_exist(backend: str) -> None:
+    usable(backend, torch.float32)
     logits = torch.randn(4, E, generator=torch.Generator().manual_seed(5))
     clean = experts.route(logits, top_k=TOP_K, renormalise=True, backend=backend)
     logits[1], logits[3, 4] = math.nan, math.inf

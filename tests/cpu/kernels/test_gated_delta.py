@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import gated_delta
+from draftmark.kernels.backends import has_numba
 from draftmark.kernels.gated_delta import FOLD_TOKENS, DeltaCache, Span
 from draftmark.kernels.gated_delta import torch as plain
 from tests.cpu.kernels.gated_delta_cases import (
@@ -34,6 +35,14 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def compiled() -> str:
+    """Float32 only: held to what float32 gives."""
+    if not has_numba(torch.device("cpu"), torch.float32):
+        pytest.skip("numba is not installed")
+    return "numba"
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +93,19 @@ def test_half_precision_inputs_are_widened_first() -> None:
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("device", DEVICES)
 def test_float32_decoding_is_the_recurrence(keys: str, device: str) -> None:
+    check_decoding(keys, device=device, backend="torch")
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_compiled_decoding_is_the_recurrence(keys: str, compiled: str) -> None:
+    check_decoding(keys, device="cpu", backend=compiled)
+
+
+def check_decoding(keys: str, *, device: str, backend: str) -> None:
     inputs = make_inputs(150, keys=keys, dtype=torch.float32)
     want, want_state = judge(inputs)
     cache = make_cache(2, dtype=torch.float32, device=device)
-    out = decode(inputs.to(device), cache, first=21, backend="torch")
+    out = decode(inputs.to(device), cache, first=21, backend=backend)
     assert error(out.cpu(), want, head_dim=1) < 1e-5
     assert error(state_of(cache, 1, len(inputs)).cpu(), want_state, head_dim=0) < 1e-5
 
@@ -152,6 +170,7 @@ def verify_rows(
     backend: str,
     device: str = "cpu",
     num_tokens: int = 90,
+    dtype: torch.dtype = torch.float64,
 ) -> tuple[list[Tensor], DeltaCache, list[int]]:
     """Drafted decoding of several sequences at once, and two padding rows full of NaN.
 
@@ -159,7 +178,7 @@ def verify_rows(
     number of right ones, which alone are accepted. Returns outputs, the cache, lengths.
     """
     rng = random.Random(seed)
-    cache = make_cache(len(sequences) + 2, width=width, device=device)
+    cache = make_cache(len(sequences) + 2, width=width, device=device, dtype=dtype)
     lengths, outs = [], []
     for i, inputs in enumerate(sequences):
         lengths.append(rng.randrange(1, 40))
@@ -171,7 +190,7 @@ def verify_rows(
         accepted = [rng.randint(1, width) for _ in sequences]
         rows = []
         for inputs, length, count in zip(sequences, lengths, accepted, strict=True):
-            wrong = make_inputs(width - count, seed=rng.randrange(1000))
+            wrong = make_inputs(width - count, seed=rng.randrange(1000)).to(inputs.q.dtype)
             rows.append(joined([inputs[length : length + count], wrong]))
         out = gated_delta.verify(
             *joined([blank, *rows, blank]).to(device).all,
@@ -199,6 +218,20 @@ def test_rejected_tokens_leave_no_trace(backend: str, width: int, device: str) -
     )
     for inputs, out, length in zip(sequences, outs, lengths, strict=True):
         same(out, judge(inputs[:length])[0])
+    assert cache.state[len(sequences) + 1].isnan().all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 20])
+def test_rejected_tokens_leave_no_trace_in_compiled_rows(compiled: str, width: int) -> None:
+    sequences = [make_inputs(300, seed=seed, dtype=torch.float32) for seed in range(3)]
+    outs, cache, lengths = verify_rows(
+        sequences, width=width, seed=width, backend=compiled, dtype=torch.float32
+    )
+    for i, (inputs, out, length) in enumerate(zip(sequences, outs, lengths, strict=True)):
+        assert error(out, judge(inputs[:length])[0], head_dim=1) < 1e-5
+        want = judge(inputs[:length])[1]
+        if length % FOLD_TOKENS >= width:  # else the checkpoint waits for the next call
+            assert error(state_of(cache, i + 1, length), want, head_dim=0) < 1e-5
     assert cache.state[len(sequences) + 1].isnan().all()
 
 
@@ -237,11 +270,22 @@ def test_gathered_rows_equal_listed_rows(width: int, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_together_equal_rows_alone() -> None:
-    sequences = [make_inputs(200, seed=seed) for seed in range(4)]
-    cache = make_cache(6, width=2)
+    both, alone = together_and_alone("torch", torch.float64)
+    print((both - alone).abs().max())
+    same(both, alone)
+
+
+def test_compiled_rows_together_equal_rows_alone(compiled: str) -> None:
+    torch.set_num_threads(2)  # whoever takes a head
+    assert torch.equal(*together_and_alone(compiled, torch.float32))
+
+
+def together_and_alone(backend: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    sequences = [make_inputs(200, seed=seed, dtype=dtype) for seed in range(4)]
+    cache = make_cache(6, width=2, dtype=dtype)
     starts = [5, 16, 31, 100]
     for i, start in enumerate(starts):
-        run_prefill(sequences[i][:start], cache, slot=i + 1, backend="torch")
+        run_prefill(sequences[i][:start], cache, slot=i + 1, backend=backend)
 
     def step(rows: list[int], cache: DeltaCache) -> Tensor:
         parts = [sequences[i][starts[i] : starts[i] + 2] for i in rows]
@@ -252,13 +296,69 @@ def test_rows_together_equal_rows_alone() -> None:
             lengths=torch.tensor([starts[i] for i in rows]),
             folds=torch.zeros(len(rows), dtype=torch.int64),
             width=2,
-            backend="torch",
+            backend=backend,
         )
 
     alone = torch.cat([step([i], cache) for i in range(4)])
     both = step([3, 1, 0, 2], cache).view(4, 2, VALUE_HEADS, -1)[[2, 1, 3, 0]].flatten(0, 1)
-    print((both - alone).abs().max())
-    same(both, alone)
+    return both, alone
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 3, 7, 5), (4, 8, 128, 128), (2, 2, 33, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_rows_of_any_size(
+    compiled: str, sizes: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    """Against the reference, a block folded on the way: outputs, states, records, and what is not
+    finite only where it comes from."""
+    key_heads, num_heads, key_dim, value_dim = sizes
+    random = torch.Generator().manual_seed(num_heads)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
+    rings = (3, 19)
+    cache = DeltaCache(
+        state=normal(3, num_heads, key_dim, value_dim),
+        keys=normal(*rings, key_heads, key_dim) * key_dim**-0.5,
+        deltas=normal(*rings, num_heads, value_dim),
+        gates=-normal(*rings, num_heads).abs(),
+    )
+    cache.state[2, -1, -1, -1] = torch.inf
+    tokens = (
+        normal(4, key_heads, key_dim).to(dtype),
+        normal(4, key_heads, key_dim).to(dtype),
+        normal(4, num_heads, value_dim).to(dtype),
+        -normal(4, num_heads).abs(),
+        torch.rand(4, num_heads, generator=random),
+    )
+    tokens[2][1, 0, 0] = torch.nan
+    found = []
+    for backend in ("reference", compiled):
+        own = DeltaCache(**{x: getattr(cache, x).clone() for x in DeltaCache.__slots__})
+        out = gated_delta.verify(
+            *tokens,
+            cache=own,
+            slots=torch.tensor([1, 2]),
+            lengths=torch.tensor([33, 12]),
+            folds=torch.tensor([2, 0]),
+            width=2,
+            backend=backend,
+        )
+        assert out.dtype == dtype and out.shape == tokens[2].shape
+        found.append((out.float(), own.state, own.keys, own.deltas, own.gates))
+    step = torch.finfo(dtype).eps
+    assert not found[0][0].isfinite().all()
+    for want, got in zip(*found, strict=True):
+        is_known = want.isfinite()
+        assert torch.equal(got.isfinite(), is_known)
+        torch.testing.assert_close(got[is_known], want[is_known], rtol=1e-4 + step, atol=3e-5)
+
+
+def test_compiled_rows_take_float32_states_only(compiled: str) -> None:
+    inputs = make_inputs(2, dtype=torch.float32)
+    with pytest.raises(TypeError, match="float32"):
+        decode(inputs, make_cache(2), first=1, backend=compiled)
 
 
 def test_spans_together_equal_spans_alone(backend: str) -> None:
@@ -328,8 +428,10 @@ def test_a_copied_checkpoint_continues_the_sequence(backend: str) -> None:
     same(rest, judge(inputs)[0][48:])
 
 
-def test_strided_and_narrow_inputs(backend: str) -> None:
+@pytest.mark.parametrize("named", [*BACKENDS, "numba"])
+def test_strided_and_narrow_inputs(named: str, request: pytest.FixtureRequest) -> None:
     """q, k and v as slices of one merged product, outputs in its dtype."""
+    backend = request.getfixturevalue("compiled") if named == "numba" else named
     inputs = make_inputs(20).to(torch.bfloat16)
     flat = torch.cat([x.flatten(1) for x in inputs.all[:3]], dim=1)
     sizes = [x[0].numel() for x in inputs.all[:3]]
@@ -348,6 +450,20 @@ def test_strided_and_narrow_inputs(backend: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_gates(backend: str, dtype: torch.dtype) -> None:
+    check_gates(backend, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_gates(compiled: str, dtype: torch.dtype) -> None:
+    check_gates(compiled, dtype)
+    a = torch.tensor([[torch.nan, 1.0], [torch.inf, -torch.inf]]).to(dtype)
+    ones = torch.ones(2)
+    g, beta = gated_delta.gates(a, a, decay=ones, dt_bias=ones, backend=compiled)
+    want = gated_delta.gates(a, a, decay=ones, dt_bias=ones, backend="torch")
+    torch.testing.assert_close((g, beta), want, equal_nan=True)
+
+
+def check_gates(backend: str, dtype: torch.dtype) -> None:
     """Where exp overflows the input's dtype and float32 as well."""
     a = torch.tensor([[-100.0, -3.0], [0.0, 5.0], [12.0, 30.0], [95.0, 1000.0]]).to(dtype)
     decay, dt_bias = torch.tensor([0.5, 3.0]), torch.tensor([0.25, -0.5])

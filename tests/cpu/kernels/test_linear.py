@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from draftmark.kernels import linear
 from draftmark.kernels.backends import available
 
 CPU = torch.device("cpu")
-BACKENDS = ("reference", "torch", "onednn")
+BACKENDS = ("reference", "torch", "onednn", "numba")
 
 
 def usable(backend: str, dtype: torch.dtype) -> str:
@@ -104,3 +106,57 @@ def test_a_prepared_weight_says_what_it_holds() -> None:
         prepared = linear.prepare(weight, backend=backend)
         assert linear.stored_bytes(prepared) == weight.nbytes
         assert (prepared is weight) != linear.is_packing(backend)
+
+
+@pytest.mark.parametrize("rows", range(6))
+def test_strips_give_what_the_weight_does(rows: int) -> None:
+    """Rows below and above what the kernels take, of a row slice, through every ending."""
+    usable("numba", torch.bfloat16)
+    torch.manual_seed(rows)
+    x = torch.randn(rows, 104).bfloat16()[:, :96]
+    weight, bias = torch.randn(128, 96).bfloat16() / 8, torch.randn(128).bfloat16()
+    residual = torch.randn(rows, 136).bfloat16()[:, :128]
+    prepared = linear.prepare(weight, backend="numba")
+    assert prepared.address != 0
+    product = x.double() @ weight.double().T
+    step = torch.finfo(torch.bfloat16).eps
+    for b in (None, bias):
+        added = product if b is None else product + b.double()
+        for r in (None, residual):
+            y = linear.linear(x, prepared, b, residual=r, backend="numba")
+            want = added if r is None else added + r.double()
+            torch.testing.assert_close(y.double(), want, rtol=step, atol=step)
+        halves = linear.prepare_gated(weight, b, backend="numba")
+        gate, up = added.chunk(2, dim=1)
+        y = linear.gated_linear(x, halves, backend="numba")
+        want = gate * gate.sigmoid() * up
+        torch.testing.assert_close(y.double(), want, rtol=2 * step, atol=2 * step)
+    kept = linear.prepare_wide(weight, is_kept=True, backend="numba")
+    y = linear.wide_linear(x, kept, backend="numba")
+    assert y.dtype == torch.float32
+    if 0 < rows <= 4:
+        torch.testing.assert_close(y.double(), product, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_not_finite_comes_through_strips_in_its_row() -> None:
+    usable("numba", torch.bfloat16)
+    weight = torch.ones(64, 32).bfloat16()
+    weight[40, 3] = math.inf
+    prepared = linear.prepare(weight, backend="numba")
+    x = torch.ones(3, 32).bfloat16()
+    x[1, 5], x[2, 3] = math.nan, 0.0
+    y = linear.linear(x, prepared, backend="numba")
+    assert y[0, 40] == math.inf and (y[0, :40] == 32).all()
+    assert y[1].isnan().all()
+    assert y[2, 40].isnan() and (y[2, :40] == 31).all()
+
+
+def test_a_weight_without_strips_is_onednns() -> None:
+    usable("numba", torch.bfloat16)
+    weight = torch.randn(48, 40).bfloat16()
+    prepared = linear.prepare(weight, backend="numba")
+    assert prepared.address == 0
+    x = torch.randn(2, 40).bfloat16()
+    packed = linear.prepare(weight, backend="onednn")
+    want = linear.linear(x, packed, backend="onednn")
+    assert torch.equal(linear.linear(x, prepared, backend="numba"), want)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from draftmark.kernels import kv_write, norm, sentinel, silu_mul
+from draftmark.kernels.backends import has_numba
 
 BACKENDS = ("reference", "torch")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -21,16 +22,30 @@ def backend(request: pytest.FixtureRequest) -> str:
 # -- norm -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[*BACKENDS, "numba"])
+def norm_backend(request: pytest.FixtureRequest) -> str:
+    """With one that takes float32 and bfloat16 on a CPU."""
+    given = request.node.callspec.params
+    dtypes = [x for x in given.values() if isinstance(x, torch.dtype)]
+    is_able = all(
+        has_numba(torch.device(given.get("device", "cpu")), dtype)
+        for dtype in (*dtypes, torch.float32)
+    )
+    if request.param == "numba" and not is_able:
+        pytest.skip(f"no compiled kernel for {dtypes} here")
+    return str(request.param)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(3, 16), (5, 2, 24), (1, 576)])
-def test_rms_norm(backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_rms_norm(norm_backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = (torch.randn(shape) * torch.logspace(-3, 3, shape[0]).view(-1, *[1] * (len(shape) - 1))).to(
         dtype
     )
     weight = torch.randn(shape[-1]).to(dtype)
-    prepared = norm.prepare(weight, backend=backend)
-    y, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    prepared = norm.prepare(weight, backend=norm_backend)
+    y, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
     exact = (x.double().square().mean(-1, keepdim=True) + 1e-5).rsqrt()
     assert y.shape == x.shape and y.dtype == dtype
     assert scale.shape == (*shape[:-1], 1) and scale.dtype in (torch.float32, dtype)
@@ -43,29 +58,29 @@ def test_rms_norm(backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> N
     )
 
 
-def test_rms_norm_of_a_part_of_a_wider_tensor(backend: str) -> None:
+def test_rms_norm_of_a_part_of_a_wider_tensor(norm_backend: str) -> None:
     """As q and k are normed: heads of a merged product."""
     torch.manual_seed(1)
-    qkv = torch.randn(4, 9, 16, dtype=torch.float64)
-    prepared = norm.prepare(torch.ones(16, dtype=torch.float64), backend=backend)
-    part, _ = norm.rms_norm(qkv[:, 2:5], prepared, eps=1e-6, backend=backend)
-    copied, _ = norm.rms_norm(qkv[:, 2:5].contiguous(), prepared, eps=1e-6, backend=backend)
+    qkv = torch.randn(4, 9, 16)
+    prepared = norm.prepare(torch.ones(16), backend=norm_backend)
+    part, _ = norm.rms_norm(qkv[:, 2:5], prepared, eps=1e-6, backend=norm_backend)
+    copied, _ = norm.rms_norm(qkv[:, 2:5].contiguous(), prepared, eps=1e-6, backend=norm_backend)
     assert torch.equal(part, copied)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_scale_is_above_zero_exactly_for_finite_rows(backend: str, bad: float) -> None:
+def test_the_scale_is_above_zero_exactly_for_finite_rows(norm_backend: str, bad: float) -> None:
     x = torch.ones(4, 8)
     x[2, 5] = bad
-    prepared = norm.prepare(torch.ones(8), backend=backend)
-    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    prepared = norm.prepare(torch.ones(8), backend=norm_backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
     assert (scale[:, 0] > 0).tolist() == [True, True, False, True]
 
 
-def test_a_row_whose_squares_overflow_counts_as_bad(backend: str) -> None:
+def test_a_row_whose_squares_overflow_counts_as_bad(norm_backend: str) -> None:
     x = torch.tensor([[1e30, 1.0], [1e10, 1.0]])
-    prepared = norm.prepare(torch.ones(2), backend=backend)
-    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=backend)
+    prepared = norm.prepare(torch.ones(2), backend=norm_backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
     assert (scale[:, 0] > 0).tolist() == [False, True]
 
 
@@ -76,14 +91,14 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 @pytest.mark.parametrize("weight_dtype", [torch.float32, None], ids=["wide", "same"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_wider_weight_is_not_rounded(
-    backend: str, dtype: torch.dtype, weight_dtype: torch.dtype | None, device: str
+    norm_backend: str, dtype: torch.dtype, weight_dtype: torch.dtype | None, device: str
 ) -> None:
     """1 + w of a small w, as a zero-centred norm has it: y is rounded once, at the end."""
     torch.manual_seed(7)
     x = torch.randn(40, 3, 48).to(dtype).to(device)
     weight = (1 + 0.003 * torch.randn(48)).to(weight_dtype or dtype).to(device)
-    prepared = norm.prepare(weight, backend=backend)
-    y, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=backend)
+    prepared = norm.prepare(weight, backend=norm_backend)
+    y, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=norm_backend)
     exact = x[:, :2].double() * (x[:, :2].double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     exact = exact * weight.double()
     assert y.dtype == dtype and scale.shape == (40, 2, 1)
@@ -91,7 +106,7 @@ def test_a_wider_weight_is_not_rounded(
     rtol = 0.5 * torch.finfo(dtype).eps + 1e-6
     torch.testing.assert_close(y.double(), exact, rtol=rtol, atol=1e-7)
     x[3, 1, 5] = torch.nan
-    _, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=backend)
+    _, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=norm_backend)
     assert (scale[..., 0] > 0).sum() == 79 and not scale[3, 1] > 0
 
 
@@ -99,7 +114,7 @@ def test_a_wider_weight_is_not_rounded(
 @pytest.mark.parametrize("gate_dtype", DTYPES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_gated_rms_norm(
-    backend: str, activation: norm.GateActivation, gate_dtype: torch.dtype, device: str
+    norm_backend: str, activation: norm.GateActivation, gate_dtype: torch.dtype, device: str
 ) -> None:
     """The norm first, rounded to the gate's dtype, then the gate in the wide one."""
     torch.manual_seed(8)
@@ -107,7 +122,7 @@ def test_gated_rms_norm(
     x *= 1e-3  # so that eps counts
     gate = (3 * torch.randn(6, 4, 24, device=device)).to(gate_dtype)
     weight = torch.randn(24, device=device)
-    y = norm.gated_rms_norm(x, gate, weight, eps=1e-6, activation=activation, backend=backend)
+    y = norm.gated_rms_norm(x, gate, weight, eps=1e-6, activation=activation, backend=norm_backend)
     wide = x.double()
     normed = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.double()
     opening = torch.sigmoid(gate.double())

@@ -83,7 +83,16 @@ TP = 2
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# One of each kind is fast: the others have the same layers.
+@pytest.fixture(
+    scope="module",
+    params=[
+        "llama",
+        pytest.param("qwen3", marks=pytest.mark.slow),
+        pytest.param("qwen3_5_moe", marks=pytest.mark.slow),
+        "qwen3_next",
+    ],
+)
 def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp(request.param)
     torch.manual_seed(7)

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from draftmark.core.request import Request
-from draftmark.kernels.backends import REFERENCE, Backends, choose
+from draftmark.kernels.backends import REFERENCE, Backends
 from draftmark.layers.recurrent import RecurrentCache
 from draftmark.models.stage import Stage
 from draftmark.runtime.memory import Caches
 from draftmark.runtime.slots import SlotState, SlotTables
-from tests.cpu.runtime.harness import CPU, Loop, make_request, make_run, make_stage
+from tests.cpu.runtime.harness import Loop, make_request, make_run, make_stage
 from tests.fakes.tiny_models import VOCAB
 
 MAX_CONTEXT = 352
@@ -121,7 +121,7 @@ def test_the_judges_kernels_and_a_model_without_attention(family: str) -> None:
     run_history(make_hybrid(family=family, backends=REFERENCE), 7, num_requests=5)
 
 
-@pytest.mark.parametrize("chunk", [1, 16, 33, 64, 200])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 16, 33, 64, 200])
 def test_any_chunks_are_the_whole(stage: Stage, chunk: int) -> None:
     loop = make_loop(stage, prefill_tokens=chunk)
     request = make_request(0, prompt=[(7 * i) % VOCAB for i in range(180)], max_tokens=20)
@@ -263,15 +263,17 @@ def _saved_before_the_step(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS = (
     _no_restore,
+    _nothing_folded,
     _stale_convolution,
     _strangers_snapshot,
-    _nothing_folded,
     _slot_of_another,
     _saved_before_the_step,
 )
 
 
-@pytest.mark.parametrize("plant", FAULTS)
+@pytest.mark.parametrize(
+    "plant", [*FAULTS[:2], *(pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS[2:])]
+)
 def test_each_planted_fault_is_seen(
     stage: Stage, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

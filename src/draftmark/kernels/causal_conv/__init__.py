@@ -13,18 +13,28 @@ was stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from draftmark.kernels.causal_conv import reference
 from draftmark.kernels.causal_conv import torch as plain
+from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.spans import Span
 
 __all__ = ["Span", "prefill", "verify"]
 
-_PREFILL = {"reference": reference.prefill, "torch": plain.prefill}
-_VERIFY = {"reference": reference.verify, "torch": plain.verify}
+_PREFILL: Mapping[str, Callable[..., Any]] = {
+    "numba": plain.prefill,
+    "reference": reference.prefill,
+    "torch": plain.prefill,
+}
+_VERIFY: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.causal_conv.numba", "verify"),
+    "reference": reference.verify,
+    "torch": plain.verify,
+}
 
 
 def prefill(

@@ -1,30 +1,60 @@
 """experts: the mixture-of-experts block, each token through the experts that its router chose.
 
     route(logits)  = ids, weights:   p = softmax(logits), the top_k largest; p or p / their sum
-    experts(x)     = sum_e w_e down_e( silu(gate_e x) * up_e x )
+    experts(x)     = sum_e w_e down_e( silu(gate_e x) * up_e x )  (+ sigmoid(g) s) (+ residual)
 
 logits [N, E] in float32 at least, ids [N, top_k] int64, weights [N, top_k] in the logits' dtype;
-x [N, h] contiguous or a row slice, in the dtype of gate, up and down -> the same, contiguous.
+x [N, h] contiguous or a row slice, in the dtype of gate, up and down -> the same, contiguous;
+`shared` is g [N, 1], in the logits' dtype, and s [N, h], the answer of an expert that all share.
 Products are summed in at least fp32. What is between the two products is rounded to x's dtype, and
-so is what the second gives, as linear layers do (the reference leaves it as it is); the sum over
-the experts is taken in W = promote(x.dtype, fp32) and rounded once. A row may hold anything, NaN
-included, and disturbs no other: unselected answers are left out, never multiplied by zero.
+so is what the second gives, as linear layers do (not by `reference` and `numba`); the sum over the
+experts is taken in W = promote(x.dtype, fp32) and rounded once. What is added joins it in W, before
+this rounding (`numba`) or, rounded again, after it. A row may hold anything, NaN included, and
+disturbs no other: unselected answers are left out, never multiplied by zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import Tensor
 
 from draftmark.kernels import linear
-from draftmark.kernels.experts import grouped, onednn, reference
+from draftmark.kernels.deferred import Deferred
+from draftmark.kernels.experts import few, grouped, onednn, reference
 from draftmark.kernels.experts import torch as plain
+from draftmark.kernels.experts.joined import joined
 
 __all__ = ["experts", "prepare", "route", "stored_bytes", "workspace_bytes"]
 
-_MODULES = {"reference": reference, "torch": plain, "onednn": onednn}
-_ROUTE = {"reference": reference.route, "torch": plain.route, "onednn": plain.route}
-_PREPARE = {name: module.prepare for name, module in _MODULES.items()}
-_EXPERTS = {name: module.experts for name, module in _MODULES.items()}
+
+def _then_joined(experts: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(x: Tensor, ids: Tensor, weights: Tensor, prepared: tuple, *added: Any) -> Tensor:
+        return joined(experts(x, ids, weights, prepared), *added)
+
+    return call
+
+
+_NUMBA = "draftmark.kernels.experts.numba"
+_ROUTE: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "numba": Deferred(_NUMBA, "route"),
+    "onednn": plain.route,
+    "reference": reference.route,
+    "torch": plain.route,
+}
+_PREPARE = {
+    "numba": plain.prepare,
+    "onednn": onednn.prepare,
+    "reference": reference.prepare,
+    "torch": plain.prepare,
+}
+_EXPERTS: dict[str, Callable[..., Tensor]] = {
+    "numba": Deferred(_NUMBA, "experts"),
+    "onednn": _then_joined(onednn.experts),
+    "reference": _then_joined(reference.experts),
+    "torch": _then_joined(plain.experts),
+}
 
 
 def route(logits: Tensor, *, top_k: int, renormalise: bool, backend: str) -> tuple[Tensor, Tensor]:
@@ -39,10 +69,17 @@ def prepare(gate_up: Tensor, down: Tensor, *, backend: str) -> tuple[Tensor, ...
 
 
 def experts(
-    x: Tensor, *, ids: Tensor, weights: Tensor, prepared: tuple[Tensor, ...], backend: str
+    x: Tensor,
+    *,
+    ids: Tensor,
+    weights: Tensor,
+    prepared: tuple[Tensor, ...],
+    shared: tuple[Tensor, Tensor] | None = None,
+    residual: Tensor | None = None,
+    backend: str,
 ) -> Tensor:
     """The ids of a row differ from one another."""
-    return _EXPERTS[backend](x, ids, weights, prepared)
+    return _EXPERTS[backend](x, ids, weights, prepared, shared, residual)
 
 
 def stored_bytes(prepared: tuple[Tensor, ...]) -> int:
@@ -67,4 +104,5 @@ def workspace_bytes(
     chosen = top_k * (4 * 8 + 2 * wide) + hidden_size * (wide + itemsize)
     looped = grouped.workspace_bytes(hidden_size, intermediate_size, itemsize)
     whole = plain.workspace_bytes(top_k, num_experts, hidden_size, intermediate_size, itemsize)
-    return rows * (routing + chosen) + max(looped, whole)
+    compiled = few.workspace_bytes(num_experts, intermediate_size)
+    return rows * (routing + chosen) + max(looped, whole, compiled)

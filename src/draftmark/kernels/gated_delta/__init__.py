@@ -19,10 +19,12 @@ slot whenever its length is a multiple of FOLD_TOKENS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
+from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.gated_delta import reference
 from draftmark.kernels.gated_delta import torch as plain
 from draftmark.kernels.gated_delta.cache import FOLD_TOKENS, DeltaCache
@@ -31,9 +33,21 @@ from draftmark.kernels.spans import Span
 
 __all__ = ["CHUNK_TOKENS", "FOLD_TOKENS", "DeltaCache", "Span", "gates", "prefill", "verify"]
 
-_GATES = {"reference": reference.gates, "torch": plain.gates}
-_PREFILL = {"reference": reference.prefill, "torch": plain.prefill}
-_VERIFY = {"reference": reference.verify, "torch": plain.verify}
+_GATES: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.gated_delta.numba", "gates"),
+    "reference": reference.gates,
+    "torch": plain.gates,
+}
+_PREFILL: Mapping[str, Callable[..., Any]] = {
+    "numba": plain.prefill,
+    "reference": reference.prefill,
+    "torch": plain.prefill,
+}
+_VERIFY: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.gated_delta.numba", "verify"),
+    "reference": reference.verify,
+    "torch": plain.verify,
+}
 
 
 def gates(

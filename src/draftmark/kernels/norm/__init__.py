@@ -13,18 +13,32 @@ its own.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from torch import Tensor
 
+from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.norm import reference
 from draftmark.kernels.norm import torch as plain
 
 GateActivation = Literal["silu", "sigmoid"]
 
-_PREPARE = {"reference": reference.prepare, "torch": plain.prepare}
-_PLAIN = {"reference": reference.rms_norm, "torch": plain.rms_norm}
-_GATED = {"reference": reference.gated_rms_norm, "torch": plain.gated_rms_norm}
+_PREPARE: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.norm.numba", "prepare"),
+    "reference": reference.prepare,
+    "torch": plain.prepare,
+}
+_PLAIN: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.norm.numba", "rms_norm"),
+    "reference": reference.rms_norm,
+    "torch": plain.rms_norm,
+}
+_GATED: Mapping[str, Callable[..., Any]] = {
+    "numba": Deferred("draftmark.kernels.norm.numba", "gated_rms_norm"),
+    "reference": reference.gated_rms_norm,
+    "torch": plain.gated_rms_norm,
+}
 
 
 def prepare(weight: Tensor, *, backend: str) -> Tensor:

@@ -1,0 +1,216 @@
+"""linear and gated_linear compiled, for few rows, on weights in oneDNN's blocked layout.
+
+A call of oneDNN takes 25 us besides the product, and gate and up are two. A kernel here reads the
+same weights, a strip of outputs at a time (see `strips`), and adds bias, residual or gate before
+rounding. More rows, and weights that have no strips, are oneDNN's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from draftmark.kernels import dots, jit
+from draftmark.kernels.linear import onednn
+from draftmark.kernels.linear.strips import WIDTH, Strips, prepare
+
+# On two cores with AMX a decode step of SmolLM2-135M takes 28.5 ms, with oneDNN alone 35; of 4 rows
+# 35 and 37. Of more rows, oneDNN's products with AMX are worth its calls.
+MOST_ROWS = 4
+# From so many weights on, one core is slower than waking the others.
+_SHARED_WEIGHTS = 1 << 16
+_NONE = (0, 0, 0, 0)
+
+
+def prepare_gated(weight: Tensor, bias: Tensor | None) -> tuple[Strips | Tensor, ...]:
+    """Two weights, then two biases if there are any."""
+    weights = tuple(prepare(half.contiguous()) for half in weight.chunk(2))
+    return weights if bias is None else weights + tuple(b.contiguous() for b in bias.chunk(2))
+
+
+def prepare_wide(weight: Tensor, is_kept: bool) -> tuple[Strips | Tensor, ...]:
+    """As `onednn` does."""
+    return (weight, prepare(weight)) if is_kept else (weight,)
+
+
+def linear(x: Tensor, weight: Strips, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+    if len(x) > MOST_ROWS or weight.address == 0:
+        return onednn.linear(x, weight.packed, bias, residual)
+    return _product(x, weight, None, (bias, None), residual, x.dtype)
+
+
+def wide_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
+    """In float32 from the strips; oneDNN's binding rounds."""
+    weight, *strips = prepared
+    if not strips or len(x) > MOST_ROWS or strips[0].address == 0:
+        return onednn.wide_linear(x, (weight, *(own.packed for own in strips)))
+    return _product(x, strips[0], None, (None, None), None, torch.float32)
+
+
+def gated_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
+    gate, up, *biases = prepared
+    if len(x) > MOST_ROWS or gate.address == 0:
+        return onednn.gated_linear(x, (gate.packed, up.packed, *biases))
+    gate_bias, up_bias = biases if biases else (None, None)
+    return _product(x, gate, up, (gate_bias, up_bias), None, x.dtype)
+
+
+def _product(
+    x: Tensor,
+    weight: Strips,
+    up: Strips | None,
+    biases: tuple[Tensor | None, Tensor | None],
+    residual: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Of `weight`, or with `up` the gated one."""
+    y = torch.empty(len(x), weight.num_out, dtype=dtype)
+    _products(
+        weight.num_out // WIDTH,
+        len(x),
+        weight.num_in,
+        weight.address,
+        0 if up is None else up.address,
+        *(0 if bias is None else bias.data_ptr() for bias in biases),
+        *jit.words_of(x),
+        *(_NONE if residual is None else jit.words_of(residual)),
+        *jit.words_of(y),
+        is_shared=weight.num_out * weight.num_in >= _SHARED_WEIGHTS,
+    )
+    return y
+
+
+@jit.Kernel
+def _products(words: Any) -> None:
+    """An item is a strip."""
+    num_rows, num_in, up_bias = words[2], words[3], words[7]
+    residual, out = jit.rows(words, 12), jit.rows(words, 16)
+    rows = np.empty(MOST_ROWS * num_in, np.float32)
+    for m in range(num_rows):
+        line = jit.floats_at(rows.ctypes.data + 4 * m * num_in)
+        jit.widen(line, jit.rows(words, 8), m, 0, num_in)
+    sums, ups = np.empty((MOST_ROWS, WIDTH), np.float32), np.empty((MOST_ROWS, WIDTH), np.float32)
+    strip = jit.take(words)
+    while strip < words[1]:
+        _sum_strip(words[4], words[6], strip, num_rows, rows.ctypes.data, num_in, sums)
+        if words[5] != 0:
+            _sum_strip(words[5], up_bias, strip, num_rows, rows.ctypes.data, num_in, ups)
+            for m in range(num_rows):
+                for n in range(WIDTH):
+                    sums[m, n] = dots.silu_mul(sums[m, n], ups[m, n])
+        for m in range(num_rows):
+            if residual[0] != 0:
+                for n in range(WIDTH):
+                    sums[m, n] += jit.read(residual, m, strip * WIDTH + n)
+            jit.narrow(out, m, strip * WIDTH, jit.floats_at(sums[m].ctypes.data), WIDTH)
+        strip = jit.take(words)
+
+
+@jit.function
+def _sum_strip(
+    weight: Any, bias: Any, strip: Any, num_rows: Any, rows: Any, num_in: Any, sums: Any
+) -> None:
+    """sums [num_rows, WIDTH] = the strip's outputs of all rows."""
+    at, step, out = weight + 2 * WIDTH * num_in * strip, 4 * num_in, sums.ctypes.data
+    x, y = rows, rows + step
+    if num_rows == 1:
+        _strip_of_one(at, x, x, x, x, num_in // 2, out)
+    elif num_rows == 2:
+        _strip_of_two(at, x, y, x, y, num_in // 2, out)
+    else:
+        z = rows + 2 * step
+        _strip_of_four(at, x, y, z, z if num_rows == 3 else z + step, num_in // 2, out)
+    if bias != 0:
+        for m in range(num_rows):
+            for n in range(WIDTH):
+                sums[m, n] += jit.from_half(jit.halves_at(bias)[strip * WIDTH + n])
+
+
+_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, WIDTH), ir.VectorType(_INT, WIDTH)
+_CONTRACT = ("contract",)
+
+
+def _strip_of(num_rows: int) -> Callable[..., None]:
+    """(address of a strip, addresses of four rows in fp32, K / 2, address of out [num_rows, WIDTH])
+
+    Vectors as wide as a strip: numba's own loops do not keep its sums in registers.
+    """
+
+    def of_rows(context: Any, at: Any, x: Any, y: Any, z: Any, w: Any, pairs: Any, out: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at, *rows, pairs, out = args
+            sums = _emit_loop(builder, at, rows[:num_rows], pairs)
+            for row, total in enumerate(sums):
+                place = builder.add(out, ir.Constant(_LONG, 4 * WIDTH * row))
+                builder.store(total, builder.inttoptr(place, _FLOATS.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), generate
+
+    return intrinsic(of_rows)
+
+
+def _emit_loop(builder: Any, at: Any, rows: list[Any], pairs: Any) -> list[Any]:
+    """Over the pairs of inputs; the sums of each row at its end."""
+    before, loop = builder.block, builder.append_basic_block("pairs")
+    after = builder.append_basic_block("pairs.end")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    pair = builder.phi(_LONG)
+    pair.add_incoming(ir.Constant(_LONG, 0), before)
+    # Of few rows each has two sums, or additions would wait for one another.
+    count = 2 if len(rows) < 4 else 1
+    sums = [[builder.phi(_FLOATS) for _ in range(count)] for _ in rows]
+    halves = _emit_halves(builder, builder.add(at, _times(builder, pair, 4 * WIDTH)))
+    ends = []
+    for row, own in zip(rows, sums, strict=True):
+        values = _emit_values(builder, builder.add(row, _times(builder, pair, 8)))
+        totals: list[Any] = list(own)
+        for half, value in enumerate(values):
+            product = builder.fmul(halves[half], value, flags=_CONTRACT)
+            into = half % count
+            totals[into] = builder.fadd(totals[into], product, flags=_CONTRACT)
+        ends.append(totals)
+    following = builder.add(pair, ir.Constant(_LONG, 1))
+    pair.add_incoming(following, loop)
+    for own, totals in zip(sums, ends, strict=True):
+        for phi, total in zip(own, totals, strict=True):
+            phi.add_incoming(ir.Constant(_FLOATS, [0.0] * WIDTH), before)
+            phi.add_incoming(total, loop)
+    builder.cbranch(builder.icmp_signed("<", following, pairs), loop, after)
+    builder.position_at_end(after)
+    return [totals[0] if count == 1 else builder.fadd(*totals) for totals in ends]
+
+
+def _emit_halves(builder: Any, address: Any) -> tuple[Any, Any]:
+    """The weights of a strip at an even input, and those at the odd one after it."""
+    words = builder.load(builder.inttoptr(address, _INTS.as_pointer()), align=4)
+    low = builder.shl(words, ir.Constant(_INTS, [16] * WIDTH))
+    high = builder.and_(words, ir.Constant(_INTS, [0xFFFF0000] * WIDTH))
+    return builder.bitcast(low, _FLOATS), builder.bitcast(high, _FLOATS)
+
+
+def _emit_values(builder: Any, address: Any) -> list[Any]:
+    """A row's inputs at the two, each in all places of a vector."""
+    none, first = ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_INT, 0)
+    values = []
+    for place in (address, builder.add(address, ir.Constant(_LONG, 4))):
+        value = builder.load(builder.inttoptr(place, _FLOAT.as_pointer()), align=4)
+        one = builder.insert_element(none, value, first)
+        values.append(builder.shuffle_vector(one, none, ir.Constant(_INTS, [0] * WIDTH)))
+    return values
+
+
+def _times(builder: Any, value: Any, by: int) -> Any:
+    return builder.mul(value, ir.Constant(_LONG, by))
+
+
+_strip_of_one, _strip_of_two, _strip_of_four = (_strip_of(count) for count in (1, 2, 4))
