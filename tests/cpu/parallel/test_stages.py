@@ -83,14 +83,14 @@ TP = 2
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
-# One of each kind is fast: the others have the same layers.
+# Hybrids over stages and ranks have fast tests in `tests/cpu/runtime`.
 @pytest.fixture(
     scope="module",
     params=[
         "llama",
         pytest.param("qwen3", marks=pytest.mark.slow),
         pytest.param("qwen3_5_moe", marks=pytest.mark.slow),
-        "qwen3_next",
+        pytest.param("qwen3_next", marks=pytest.mark.slow),
     ],
 )
 def model_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

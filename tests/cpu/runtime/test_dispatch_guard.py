@@ -228,7 +228,8 @@ def test_a_step_reads_nothing_back(
     assert guard.headers > 0
 
 
-@pytest.mark.parametrize("layers", [(3,), pytest.param((1, 2), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("layers", [(3,), (1, 2)], ids=str)
 def test_a_step_of_a_hybrid_reads_nothing_back(layers: tuple[int, ...]) -> None:
     """Snapshots and restores included."""
     guard = guarded_history(layers, "test" if len(layers) > 1 else "local", family="hybrid")

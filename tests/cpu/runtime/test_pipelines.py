@@ -116,7 +116,7 @@ def fast_and_slow(
     ]
 
 
-@pytest.mark.parametrize("case", fast_and_slow(CUTS, fast=(0, 10)), ids=name)
+@pytest.mark.parametrize("case", fast_and_slow(CUTS, fast=(0, 9)), ids=name)
 def test_any_cut_is_one_stage(case: tuple[str, Cut]) -> None:
     family, cut = case
     check_equal(cut, family=family, seed=SEEDS[family][cut.cohorts])

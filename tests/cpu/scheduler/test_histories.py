@@ -53,12 +53,12 @@ def assert_snapshots_end_chunks(world: World, plans: list[StepPlan]) -> None:
             assert all((admit.cached > 0) == (admit.restore >= 0) for admit in plan.admits)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(16))
 def test_long_histories(seed: int) -> None:
     live_through(*random_history(seed))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_long_histories_where_a_hit_needs_a_snapshot(seed: int) -> None:
     live_through(*hybrid_history(seed))
 
