@@ -26,7 +26,7 @@ LAST = 64
 
 def make_stage() -> Stage:
     """Three layers, the last of them attention, with YaRN from a 16th of the length."""
-    config = make_config("hybrid", num_layers=3, max_context=LENGTH, num_heads=2, kv_heads=1)
+    config = make_config("hybrid", num_layers=3, max_context=LENGTH, num_heads=1, kv_heads=1)
     scaling = RopeScaling(
         kind="yarn", factor=16.0, original_context=LENGTH // 16, attention_factor=1.2
     )

@@ -110,7 +110,7 @@ def test_any_history_gives_what_each_request_gives_alone(stage: Stage, seed: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 115))
+@pytest.mark.parametrize("seed", range(100, 106))
 def test_many_more_histories(stage: Stage, seed: int) -> None:
     run_history(stage, seed, num_requests=25)
 
@@ -118,7 +118,7 @@ def test_many_more_histories(stage: Stage, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["hybrid", "delta"])
 def test_the_judges_kernels_and_a_model_without_attention(family: str) -> None:
-    run_history(make_hybrid(family=family, backends=REFERENCE), 7, num_requests=5)
+    run_history(make_hybrid(family=family, backends=REFERENCE), 7, num_requests=3)
 
 
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 16, 33, 64, 200])
@@ -188,8 +188,10 @@ def test_preempted_requests_go_on_exactly(stage: Stage) -> None:
 def test_nothing_needs_triton() -> None:
     """In a process in which it cannot be imported; nor is it, where it can."""
     code = (
-        "import sys; sys.modules['triton'] = None; import tests.cpu.runtime.test_hybrids as t; "
-        "t.run_history(t.make_hybrid(), 1); print(t.choose(t.CPU, dtype=t.torch.float32).report())"
+        "import sys; sys.modules['triton'] = None; import torch; "
+        "from draftmark.kernels.backends import choose; import tests.cpu.runtime.test_hybrids as t; "
+        "t.run_history(t.make_hybrid(), 1); "
+        "print(choose(torch.device('cpu'), dtype=torch.float64).report())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
