@@ -42,7 +42,7 @@ def expected(hybrid: Path) -> list[list[int]]:
     [
         {"pp": 2, "stages": "1,3"},
         {"pp": 4, "stages": "1,1,1,1", "stages_per_worker": 2},
-        pytest.param({"tp": 2, "pp": 2, "stages": "2,2"}, marks=pytest.mark.slow),
+        pytest.param({"tp": 2}, marks=pytest.mark.slow),
         pytest.param({"snapshots": 1}, marks=pytest.mark.slow),
     ],
     ids=lambda flags: ",".join(f"{name}={value}" for name, value in flags.items()),

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.dist, pytest.mark.timeout(120)]
         {"pp": 4, "stages": "1,1,1,1", "stages_per_worker": 2},
         pytest.param({"tp": 2}, marks=pytest.mark.slow),
         pytest.param({"pp": 3, "stages": "1,2,1", "cohorts": 2}, marks=pytest.mark.slow),
-        pytest.param({"tp": 4}, marks=pytest.mark.slow),
     ],
     ids=lambda flags: ",".join(f"{name}={value}" for name, value in flags.items()),
 )

@@ -17,8 +17,6 @@ from torch import Tensor
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
-    Qwen3_5MoeForCausalLM,
-    Qwen3_5MoeTextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3NextConfig,
@@ -63,10 +61,6 @@ HYBRID = {name: size for name, size in SIZES.items() if name != "intermediate_si
 MODELS: dict[str, Any] = {
     "llama": (LlamaForCausalLM, LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SIZES, head_dim=12, tie_word_embeddings=True)),
-    "qwen3_5_moe": (
-        Qwen3_5MoeForCausalLM,
-        Qwen3_5MoeTextConfig(**HYBRID, linear_num_value_heads=4),
-    ),
     "qwen3_next": (
         Qwen3NextForCausalLM,
         Qwen3NextConfig(
@@ -89,7 +83,6 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
     params=[
         "llama",
         pytest.param("qwen3", marks=pytest.mark.slow),
-        pytest.param("qwen3_5_moe", marks=pytest.mark.slow),
         pytest.param("qwen3_next", marks=pytest.mark.slow),
     ],
 )

@@ -189,7 +189,8 @@ def test_nothing_needs_triton() -> None:
     """In a process in which it cannot be imported; nor is it, where it can."""
     code = (
         "import sys; sys.modules['triton'] = None; import torch; "
-        "from draftmark.kernels.backends import choose; import tests.cpu.runtime.test_hybrids as t; "
+        "from draftmark.kernels.backends import choose; "
+        "import tests.cpu.runtime.test_hybrids as t; "
         "t.run_history(t.make_hybrid(), 1); "
         "print(choose(torch.device('cpu'), dtype=torch.float64).report())"
     )
