@@ -47,8 +47,8 @@ from tests.cpu.runtime.pipeline_harness import (
 
 # Histories in which much happens, by number of cohorts.
 SEEDS = {
-    "llama": {1: 10, 2: 4, 3: 18, 4: 22},
-    "qwen3": {2: 22, 3: 18},
+    "llama": {1: 10, 2: 4, 3: 18, 4: 16},
+    "qwen3": {2: 22, 3: 34},
     "hybrid": {2: 23, 3: 15, 4: 0},
 }
 EVENTS = (
