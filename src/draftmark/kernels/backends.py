@@ -7,6 +7,7 @@ compiled, for what torch takes many calls for.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -74,8 +75,10 @@ def choose(
 
 def has_numba(device: torch.device, dtype: torch.dtype) -> bool:
     """Compiled kernels share torch's OpenMP team, which has other names elsewhere."""
-    is_here = device.type == "cpu" and sys.platform == "linux"
-    return is_here and dtype in (torch.bfloat16, torch.float32) and find_spec("numba") is not None
+    if device.type != "cpu" or dtype not in (torch.bfloat16, torch.float32):
+        return False
+    has_team = sys.platform == "linux" and hasattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel")
+    return has_team and find_spec("numba") is not None
 
 
 def _has_onednn(device: torch.device, dtype: torch.dtype) -> bool:

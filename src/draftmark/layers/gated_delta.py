@@ -21,7 +21,7 @@ from draftmark.layers.linear import Linear, RowLinear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.recurrent import LayerCache, RecurrentCache
 from draftmark.layers.step import StageStep
-from draftmark.layers.weight import Block, Layer, Placement, Weight
+from draftmark.layers.weight import Block, Kept, Layer, Placement, Weight
 from draftmark.parallel.sharding import Heads, Replicated, Rows
 
 # Tokens that a verify row runs at most: one, until there are drafts.
@@ -65,10 +65,13 @@ class GatedDelta(DirectModule):
             placement=placement,
         )
         self.conv = _Taps(
-            [Block(name, (size, config.conv_taps), split) for name, size, split in mixed], placement
+            [Block(name, (size, config.conv_taps), split) for name, size, split in mixed],
+            placement,
+            placement.wide_dtype,
         )
         self.gates = _Gates(Block("", (config.value_heads,), values), placement)
-        self.norm = _Plain([Block("", (config.value_dim,), Replicated())], placement)
+        # One for all heads, and not zero-centred as all other norms are.
+        self.norm = Kept([Block("", (config.value_dim,), Replicated())], placement)
         out = Block("", (config.hidden_size, value_size), Rows())
         self.out = RowLinear(out, bias=False, placement=placement)
         own_keys = self.key_heads * config.key_dim
@@ -93,7 +96,7 @@ class GatedDelta(DirectModule):
         normed = norm.gated_rms_norm(
             out,
             z.unflatten(1, (self.value_heads, -1)),
-            self.norm.weight_data,
+            self.norm.data,
             eps=self.config.norm_eps,
             activation=self.config.activation,
             backend=self.placement.backends.norm,
@@ -133,7 +136,7 @@ class GatedDelta(DirectModule):
         spans = step.recurrent.spans
         mixed = causal_conv.prefill(
             mixed,
-            weight=self.conv.weight_data,
+            weight=self.conv.data,
             ring=cache.conv,
             spans=spans,
             backend=self.placement.backends.causal_conv,
@@ -155,7 +158,7 @@ class GatedDelta(DirectModule):
         assert own is not None
         mixed = causal_conv.verify(
             mixed,
-            weight=self.conv.weight_data,
+            weight=self.conv.data,
             ring=cache.conv,
             slots=own.slots,
             lengths=own.lengths,
@@ -183,31 +186,12 @@ class GatedDelta(DirectModule):
         )
 
 
-class _Plain(Layer):
-    """A weight that is used as it was loaded: that of the norm [value_dim], which is the same for
-    all heads and not zero-centred."""
-
-    def __init__(self, blocks: list[Block], placement: Placement) -> None:
-        super().__init__()
-        self.weight: Weight | None = Weight(blocks, placement)
-
-    def finish(self) -> None:
-        assert self.weight is not None, "finish() was called twice"
-        self.weight_data = self.weight.data
-        self.weight = None
-
-    def stored_bytes(self) -> int:
-        return self.weight_data.nbytes
-
-
-class _Taps(_Plain):
-    """The convolution's weight [channels of q, k and v, taps], kept a tap at a time and wide, as it
-    is used."""
+class _Taps(Kept):
+    """The convolution's weight [channels of q, k and v, taps], wide, and kept a tap at a time."""
 
     def finish(self) -> None:
         super().finish()
-        wide = torch.promote_types(self.weight_data.dtype, torch.float32)
-        self.weight_data = self.weight_data.to(wide).t().contiguous().t()
+        self.data = self.data.t().contiguous().t()
 
 
 class _Gates(Layer):

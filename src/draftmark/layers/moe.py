@@ -16,7 +16,7 @@ from torch import Tensor
 from draftmark.kernels import experts as op
 from draftmark.layers.linear import GatedLinear, Linear
 from draftmark.layers.module import DirectModule
-from draftmark.layers.weight import Block, Layer, Placement, Weight
+from draftmark.layers.weight import Block, Kept, Layer, Placement, Weight
 from draftmark.parallel.sharding import Columns, Replicated, Rows
 
 
@@ -89,21 +89,12 @@ class MoE(DirectModule):
         )
 
 
-class _WideLinear(Layer):
+class _WideLinear(Kept):
     """x [N, in] -> [N, out], all in float32 at least: what chooses experts is not rounded."""
 
     def __init__(self, out_size: int, in_size: int, *, placement: Placement) -> None:
-        super().__init__()
         block = Block("", (out_size, in_size), Replicated())
-        self.weight: Weight | None = Weight([block], placement, placement.wide_dtype)
-
-    def finish(self) -> None:
-        assert self.weight is not None, "finish() was called twice"
-        self.data = self.weight.data
-        self.weight = None
-
-    def stored_bytes(self) -> int:
-        return self.data.nbytes
+        super().__init__([block], placement, placement.wide_dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.data)

@@ -71,10 +71,12 @@ class RecurrentCache:
         self.conv[slot].copy_(self.saved_conv[snapshot])
         self.delta.state[slot].copy_(self.saved_state[snapshot])
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def of_slots(self) -> tuple[Tensor, ...]:
         delta = self.delta
-        own = (self.conv, delta.state, delta.keys, delta.deltas, delta.gates)
-        return (*own, self.saved_conv, self.saved_state)
+        return (self.conv, delta.state, delta.keys, delta.deltas, delta.gates)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (*self.of_slots(), self.saved_conv, self.saved_state)
 
 
 # Pages of an attention layer are one tensor.

@@ -98,5 +98,23 @@ class Layer(DirectModule):
         raise NotImplementedError
 
 
+class Kept(Layer):
+    """Base of what uses its weight as it was loaded: `data`, after `finish()`."""
+
+    def __init__(
+        self, blocks: Sequence[Block], placement: Placement, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.weight: Weight | None = Weight(blocks, placement, dtype)
+
+    def finish(self) -> None:
+        assert self.weight is not None, "finish() was called twice"
+        self.data = self.weight.data
+        self.weight = None
+
+    def stored_bytes(self) -> int:
+        return self.data.nbytes
+
+
 def _local_shape(block: Block, mesh: Mesh) -> tuple[int, ...]:
     return tuple(part.stop - part.start for part in block.sharding.part(block.shape, mesh))

@@ -75,12 +75,13 @@ class Caches:
             cache.restore(slot, snapshot)
 
     def zero(self, num_pages: int) -> None:
-        """The first pages, and all states, so that they can be claimed as cached."""
+        """The first pages, and the states of all slots, so that they can be claimed as cached.
+        Snapshots are left untouched: nobody claims them, and a CPU has yet to hand them out."""
         for cache in self.layers:
             if isinstance(cache, Tensor):
                 cache[:num_pages].zero_()
         for cache in self._recurrent():
-            for tensor in cache.tensors():
+            for tensor in cache.of_slots():
                 tensor.zero_()
 
     def fill(self, value: float) -> None:

@@ -140,8 +140,8 @@ class StageRun:
 
     @torch.inference_mode()
     def zero_pages(self, count: int) -> None:
-        """Make the first `count` pages, and all states, hold zeros, so that they can be claimed as
-        cached."""
+        """Make the first `count` pages, and the states of all slots, hold zeros, so that they can
+        be claimed as cached."""
         self._caches.zero(count)
 
     @torch.inference_mode()
