@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--linear", default="onednn,torch", help="backends to compare")
+    parser.add_argument("--linear", default="numba,onednn", help="backends to compare")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
