@@ -1,6 +1,6 @@
 """Time of one model step on this CPU, against the reading of its weights.
 
-    python benchmarks/cpu_step.py [--threads 2] [--repeat 7] [--linear onednn,torch]
+    python benchmarks/cpu_step.py [--threads 2] [--repeat 7] [--linear numba,onednn]
 
 SmolLM2-135M's shape with random weights: what is timed does not depend on their values. A decode
 step is `Stage.forward` and `Stage.logits` of every row; a prefill is one forward and the logits of

@@ -95,10 +95,11 @@ class Parcel:
         return self.header[:LABEL_WORDS]
 
     def poison(self) -> None:
-        """Make what is here unfit for any use."""
-        self.header.fill_(POISON_WORD)
+        """Make what is here unfit for any use. The header last: whoever writes here at the same
+        time, by mistake, must not have a good one before words that are poisoned after it."""
         self.words.fill_(POISON_WORD)
         self.hidden.fill_(torch.nan)
+        self.header.fill_(POISON_WORD)
 
 
 class Ticket(Protocol):
