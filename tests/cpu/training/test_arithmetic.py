@@ -1,0 +1,296 @@
+"""Arithmetic problems are right, within their ranges, and held-out ones are new but tellable."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from training.tiny.conversation import Conversation, Split
+from training.tiny.data import arithmetic
+from training.tiny.data.arithmetic import COLLECTIONS, Problem, draw_problem
+from training.tiny.data.arithmetic_frames import (
+    APPENDING,
+    FIXED_WORDS,
+    NUMBER_WORDS,
+    Close,
+    Family,
+    Op,
+    in_past,
+)
+
+DRAWS = 3000
+BOTH = pytest.mark.parametrize("split", list(Split))
+CALCULATION = re.compile(r": (\d+) ([-+*/]) (\d+) = (\d+)$")
+RESULTS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b,
+}
+TRAIN_FAMILIES, HELD_OUT_FAMILIES = (
+    [family for families in COLLECTIONS[split].families.values() for family in families]
+    for split in Split
+)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[Split, list[Problem]]:
+    problems = {}
+    for split in Split:
+        random = Random(5)
+        problems[split] = [draw_problem(random, split) for _ in range(DRAWS)]
+    return problems
+
+
+def _calculations(problem: Problem) -> list[tuple[int, str, int, int]]:
+    return [
+        (int(match[1]), match[2], int(match[3]), int(match[4]))
+        for step in problem.steps
+        if (match := CALCULATION.search(step))
+    ]
+
+
+@BOTH
+def test_steps_are_right_and_end_in_the_answer(
+    drawn: dict[Split, list[Problem]], split: Split
+) -> None:
+    for problem in drawn[split]:
+        calculations = _calculations(problem)
+        for a, sign, b, result in calculations:
+            assert RESULTS[sign](a, b) == result, problem
+            assert sign != "/" or a % b == 0, problem
+        assert calculations[-1][3] == problem.answer
+        assert str(problem.answer) in re.findall(r"\d+", problem.sentence)
+
+
+@BOTH
+def test_numbers_keep_to_the_stated_ranges(drawn: dict[Split, list[Problem]], split: Split) -> None:
+    for problem in drawn[split]:
+        calculations = _calculations(problem)
+        assert 2 <= len(calculations) <= 4, problem
+        for a, sign, b, result in calculations:
+            assert all(2 <= number <= 999 for number in (a, b, result)), problem
+            if sign == "*":
+                assert min(a, b) <= 12 and max(a, b) <= 60 and result <= 600, problem
+            if sign == "/":
+                assert b <= 12 and result <= 60 and a <= 600, problem
+
+
+@BOTH
+def test_operands_come_from_the_question_or_from_an_earlier_step(
+    drawn: dict[Split, list[Problem]], split: Split
+) -> None:
+    as_words = {word: number for number, word in NUMBER_WORDS.items()} | FIXED_WORDS
+    for problem in drawn[split]:
+        said = [int(number) for number in re.findall(r"\d+", problem.question)]
+        assert len(set(said)) == len(said), problem
+        known = set(said)
+        known |= {
+            as_words[w] for w in re.findall("[a-z]+", problem.question.lower()) if w in as_words
+        }
+        for a, _, b, result in _calculations(problem):
+            assert {a, b} <= known, problem
+            known.add(result)
+
+
+@BOTH
+def test_steps_copy_words_of_the_question(drawn: dict[Split, list[Problem]], split: Split) -> None:
+    for problem in drawn[split]:
+        assert not re.search(r"[\[\]{}~]|\bNone\b|  ", problem.question + problem.sentence), problem
+        for step in problem.steps:
+            label = CALCULATION.sub("", step)
+            assert label, problem
+            assert label.lower() in problem.question.lower(), problem
+
+
+@BOTH
+def test_every_family_and_structure_is_drawn(
+    drawn: dict[Split, list[Problem]], split: Split
+) -> None:
+    families = COLLECTIONS[split].families
+    counts = Counter(problem.family for problem in drawn[split])
+    for members in families.values():
+        share = sum(counts[family.name] for family in members) / DRAWS
+        assert share == pytest.approx(1 / len(families), abs=0.03)
+        assert all(counts[family.name] for family in members)
+
+
+def test_questions_hardly_ever_repeat(drawn: dict[Split, list[Problem]]) -> None:
+    for problems in drawn.values():
+        assert len({problem.question for problem in problems}) > 0.995 * DRAWS
+
+
+def test_a_seed_gives_the_same_problems_whatever_the_hash_seed() -> None:
+    program = (
+        "from random import Random\n"
+        "from training.tiny.conversation import Split\n"
+        "from training.tiny.data.arithmetic import draw_problem\n"
+        "random = Random(3)\n"
+        "print([draw_problem(random, split) for split in Split for _ in range(50)])\n"
+    )
+    random = Random(3)
+    here = [draw_problem(random, split) for split in Split for _ in range(50)]
+    there = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == str(here)
+
+
+@BOTH
+@pytest.mark.parametrize("thinking", [True, False])
+def test_conversations_end_with_the_number(split: Split, thinking: bool) -> None:
+    random = Random(1)
+    for make, kind in (
+        (arithmetic.arithmetic_conversation, "arithmetic"),
+        (arithmetic.drill_conversation, "drill"),
+    ):
+        for _ in range(100):
+            conversation: Conversation = make(random, split, thinking=thinking)
+            user, reply = conversation.messages
+            assert conversation.kind == kind
+            assert conversation.thinking is thinking
+            assert user["role"] == "user"
+            assert reply["role"] == "assistant"
+            assert ("reasoning_content" in reply) is thinking
+            working = reply["reasoning_content"] if thinking else reply["content"]
+            results = re.findall(r"[-+*/] \d+ = (\d+)", working)
+            *_, sentence, last = reply["content"].split("\n")
+            assert last == f"#### {results[-1]}"
+            assert results[-1] in re.findall(r"\d+", sentence)
+
+
+@BOTH
+def test_drills_are_right_and_within_ranges(split: Split) -> None:
+    random = Random(2)
+    for _ in range(1000):
+        drill = arithmetic.drill_conversation(random, split, thinking=True)
+        term = drill.messages[1]["reasoning_content"]
+        match = re.fullmatch(r"(\d+) ([-+*/]) (\d+) = (\d+)", term)
+        assert match, term
+        a, b, result = int(match[1]), int(match[3]), int(match[4])
+        assert RESULTS[match[2]](a, b) == result
+        assert max(a, b, result) <= 999
+        question = drill.messages[0]["content"]
+        assert {str(a), str(b)} <= set(re.findall(r"\d+", question))
+
+
+def test_there_are_enough_families() -> None:
+    assert len(TRAIN_FAMILIES) >= 60
+    assert len(HELD_OUT_FAMILIES) >= 12
+    names = [family.name for family in TRAIN_FAMILIES + HELD_OUT_FAMILIES]
+    assert len(set(names)) == len(names)
+    assert set(COLLECTIONS[Split.HELD_OUT].families) == set(COLLECTIONS[Split.TRAIN].families)
+
+
+@pytest.mark.parametrize("family", TRAIN_FAMILIES + HELD_OUT_FAMILIES, ids=lambda f: f.name)
+def test_a_difference_is_between_two_values(family: Family) -> None:
+    for question in family.questions:
+        if question.close is Close.DIFFERENCE:
+            appending = [
+                stage for stage in family.stages if any(f.op in APPENDING for f in stage.frames)
+            ]
+            assert all(stage.least == stage.most == 1 for stage in appending)
+            assert len(appending) == 2
+
+
+def _frame_sources(family: Family) -> Iterator[str]:
+    for stage in family.stages:
+        for frame in stage.frames:
+            yield frame.source
+    for question in family.questions:
+        yield question.source
+
+
+def _sentence(source: str) -> str:
+    return re.sub(r"[\[\]~]", "", source)
+
+
+def _words(text: str) -> set[str]:
+    plain = re.sub(r"\{\w+\}('s)?|[\[\]~]", " ", text)
+    return set(re.findall(r"[a-z][a-z'-]*", plain.lower()))
+
+
+def _nouns(family: Family) -> set[str]:
+    """Words that name things and owners, plural and singular."""
+    nouns = "/".join((*family.things, *family.boxes, *family.owners))
+    return _words(nouns.replace("/", " "))
+
+
+def test_no_held_out_sentence_noun_or_name_is_trained_on() -> None:
+    trained = {_sentence(source) for family in TRAIN_FAMILIES for source in _frame_sources(family)}
+    held_out = [_sentence(source) for f in HELD_OUT_FAMILIES for source in _frame_sources(f)]
+    assert [sentence for sentence in held_out if sentence in trained] == []
+
+    trained_things = {
+        form for f in TRAIN_FAMILIES for noun in (*f.things, *f.boxes) for form in noun.split("/")
+    } | {owner for f in TRAIN_FAMILIES for owner in f.owners}
+    for family in HELD_OUT_FAMILIES:
+        boxes = [noun for noun in family.boxes if noun != "box/boxes"]
+        for noun in (*family.things, *family.owners, *boxes):
+            assert not set(noun.split("/")) & trained_things, noun
+
+    trained_words = set(_trained_in())
+    for family in HELD_OUT_FAMILIES:
+        assert set(family.setting) & trained_words == set(), family.name
+
+    train, test = COLLECTIONS[Split.TRAIN], COLLECTIONS[Split.HELD_OUT]
+    names = [*train.girls, *train.boys, *test.girls, *test.boys]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+    assert not set(train.scenes) & set(test.scenes)
+
+
+def _trained_in() -> Counter[str]:
+    """In how many training families each word stands, in either tense."""
+    counts: Counter[str] = Counter()
+    for family in TRAIN_FAMILIES:
+        words = _nouns(family)
+        for source in _frame_sources(family):
+            words |= _words(source) | _words(in_past(source))
+        counts.update(words)
+    return counts
+
+
+def test_every_word_of_a_held_out_family_is_trained_on() -> None:
+    trained = _trained_in()
+    unknown, rare = {}, {}
+    for family in HELD_OUT_FAMILIES:
+        own = _nouns(family) | set(family.setting)
+        for source in _frame_sources(family):
+            if missing := {word for word in _words(source) - own if not trained[word]}:
+                unknown[source] = missing
+            clues = set().union(*(_words(label) for label in re.findall(r"\[(.*?)\]", source)))
+            if few := {word for word in clues - own if trained[word] < 3}:
+                rare[source] = few
+    assert unknown == {}
+    assert rare == {}
+
+
+def test_every_operation_is_put_in_many_ways() -> None:
+    """15 ways each of adding, taking away, multiplying and dividing, each in several families."""
+    kinds = {
+        "add": {Op.ADD, Op.MORE},
+        "take": {Op.TAKE, Op.FEWER},
+        "multiply": {Op.GROUPS, Op.ADD_GROUPS, Op.TAKE_GROUPS, Op.TIMES, Op.TIMES_AS},
+        "divide": {Op.SPLIT, Op.SHARE_AS},
+    }
+    for kind, ops in kinds.items():
+        ways: dict[str, set[str]] = {}
+        for family in TRAIN_FAMILIES:
+            for frame in itertools.chain(*(stage.frames for stage in family.stages)):
+                if frame.op in ops:
+                    for word in _words(" ".join(re.findall(r"\[(.*?)\]", frame.source))):
+                        ways.setdefault(word, set()).add(family.name)
+        several = sorted(word for word, families in ways.items() if len(families) >= 2)
+        assert len(several) >= 15, (kind, several)

@@ -1,0 +1,503 @@
+"""Arithmetic word problems and one-step drills, drawn from declared families.
+
+Difficulty ranges, the same for both splits. A problem takes 2 to 4 calculations. Every number and
+result of a problem lies in 2..999. Products have one factor in 2..12, the other in 2..60 and are at
+most 600; divisions are exact, with a divisor in 2..12 and a quotient in 2..60, so a dividend of at
+most 600 too. The numbers of a question differ from one another, so that an operand can stand for
+one clause only. A drill is one calculation in these ranges, but sums and differences may be 0..999.
+
+A clause without a calculation (what somebody has at first) is a step too, without a colon. Steps
+copy words of the question and write their calculation as "12 + 7 = 19", with "*" and "/".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from training.tiny.conversation import Conversation, Split
+from training.tiny.data.arithmetic_families import TRAINING
+from training.tiny.data.arithmetic_frames import (
+    APPENDING,
+    CALCULATIONS,
+    NUMBER_WORDS,
+    Close,
+    Collection,
+    Family,
+    Frame,
+    Op,
+    Question,
+)
+from training.tiny.data.arithmetic_held_out import HELD_OUT
+
+COLLECTIONS = {Split.TRAIN: TRAINING, Split.HELD_OUT: HELD_OUT}
+
+LEAST, MOST = 2, 999
+LARGEST_FACTOR = 60
+LARGEST_SMALL_FACTOR = 12
+LARGEST_PRODUCT = 600
+LEAST_STEPS, MOST_STEPS = 2, 4
+_NOTES = (10, 20, 50, 100, 200, 500)
+_ATTEMPTS = 1000
+
+_PRODUCTS = frozenset({Op.GROUPS, Op.ADD_GROUPS, Op.TAKE_GROUPS})
+_MULTIPLYING = frozenset({Op.TIMES, Op.TIMES_AS})
+_DIVIDING = frozenset({Op.SPLIT, Op.SHARE_AS})
+_FREE = frozenset({Op.START, Op.ADD, Op.TAKE, Op.MORE, Op.FEWER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """`steps` are the lines of the working; the last calculation's result is `answer`, and
+    `sentence` says it in words."""
+
+    question: str
+    steps: tuple[str, ...]
+    sentence: str
+    answer: int
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One clause with its numbers: `n` is the number or factor, or the size of a group, `count`
+    the number of groups; `before` and `after` are the value it changed."""
+
+    frame: Frame
+    n: int
+    count: int
+    before: int
+    after: int
+
+
+class _Misfit(Exception):
+    """No number in the ranges fits the frames drawn so far: another draw is made."""
+
+
+def draw_problem(random: Random, split: Split) -> Problem:
+    collection = COLLECTIONS[split]
+    structure = random.choice(tuple(collection.families))
+    return draw_from(random, collection, random.choice(collection.families[structure]))
+
+
+def draw_from(random: Random, collection: Collection, family: Family) -> Problem:
+    for _ in range(_ATTEMPTS):
+        frames = [
+            frame
+            for stage in family.stages
+            for frame in random.sample(stage.frames, random.randint(stage.least, stage.most))
+        ]
+        question = random.choice(family.questions)
+        if LEAST_STEPS <= _count_calculations(frames, question) <= MOST_STEPS:
+            try:
+                moves, values = _draw_numbers(random, family, frames)
+                return _write(random, collection, family, moves, values, question)
+            except _Misfit:
+                continue
+    raise RuntimeError(f"family {family.name!r} has no problem within the ranges")
+
+
+def _count_calculations(frames: list[Frame], question: Question) -> int:
+    count = sum(CALCULATIONS[frame.op] for frame in frames)
+    if question.close is Close.DIFFERENCE:
+        return count + 1
+    if question.close is Close.SUM:
+        return count + sum(frame.op in APPENDING for frame in frames) - 1
+    return count
+
+
+def _draw_numbers(
+    random: Random, family: Family, frames: list[Frame]
+) -> tuple[list[_Move], list[int]]:
+    """The clauses with their numbers, and the values at the end."""
+    high = random.choice((family.most, family.most, max(20, family.most // 3)))
+    moves: list[_Move] = []
+    values: list[int] = []
+    divisor: int | None = None
+    for frame, following in zip(frames, [*frames[1:], None], strict=True):
+        before = values[-1] if values else 0
+        highest, multiple = _limits(random, high, following)
+        if frame.op in _FREE:
+            move = _draw_sum(random, frame, before, high, highest, multiple)
+        else:
+            move = _draw_other(random, family, frame, before, high, divisor)
+        divisor = multiple if frame.op in _FREE else None
+        if not LEAST <= move.after <= MOST or move.n > MOST:
+            raise _Misfit
+        moves.append(move)
+        if frame.op in APPENDING:
+            values.append(move.after)
+        else:
+            values[-1] = move.after
+    shown = [n for move in moves for n in (move.n, move.count) if n]
+    if len(set(shown)) < len(shown):
+        raise _Misfit
+    return moves, values
+
+
+def _limits(random: Random, high: int, following: Frame | None) -> tuple[int, int]:
+    """The highest result of a sum whose value `following` uses, and what has to divide it.
+
+    A division can only be exact if the number before it is drawn for that.
+    """
+    if following is not None and following.op in _DIVIDING:
+        divisor = following.fixed or random.randint(2, LARGEST_SMALL_FACTOR)
+        return min(LARGEST_FACTOR * divisor, LARGEST_PRODUCT), divisor
+    if following is not None and following.op in _MULTIPLYING:
+        return min(2 * high, LARGEST_FACTOR), 1
+    return min(2 * high, MOST), 1
+
+
+def _between(random: Random, least: int, most: int) -> int:
+    if least > most:
+        raise _Misfit
+    return random.randint(least, most)
+
+
+def _draw_sum(
+    random: Random, frame: Frame, before: int, high: int, highest: int, multiple: int
+) -> _Move:
+    """A start, sum or difference that is a multiple of `multiple` and at most `highest`."""
+    op = frame.op
+    if op is Op.START:
+        most = min(highest, high)
+        least = max(4, most // 8)
+        n = multiple * _between(random, -(-least // multiple), most // multiple)
+        return _Move(frame, n, 0, before, n)
+    if op in (Op.ADD, Op.MORE):
+        n = frame.fixed or _between(random, 2, min(highest - before, max(10, high // 2)))
+        if frame.fixed is None:
+            n -= (before + n) % multiple
+            n += multiple if n < LEAST else 0
+        after = before + n
+    else:
+        least = max(2, before - highest)
+        n = frame.fixed or _between(random, least, max(least, min(before - 2, before * 3 // 4)))
+        if frame.fixed is None:
+            n += (before - n) % multiple
+        after = before - n
+    if after % multiple or after > highest:
+        raise _Misfit
+    return _Move(frame, n, 0, before, after)
+
+
+def _draw_other(
+    random: Random, family: Family, frame: Frame, before: int, high: int, divisor: int | None
+) -> _Move:
+    """`divisor` is the one that the number before was drawn for, if it was."""
+    op = frame.op
+    if op in _MULTIPLYING:
+        if before > LARGEST_FACTOR:
+            raise _Misfit
+        factors = min(LARGEST_SMALL_FACTOR, LARGEST_PRODUCT // before)
+        n = frame.fixed or _between(random, 2, min(factors, max(4, 2 * high // before)))
+        if n > factors:
+            raise _Misfit
+        return _Move(frame, n, 0, before, before * n)
+    if op in _DIVIDING:
+        n = divisor or frame.fixed or _divisor(random, before)
+        is_in_range = before <= LARGEST_PRODUCT and LEAST <= before // n <= LARGEST_FACTOR
+        if before % n or not is_in_range:
+            raise _Misfit
+        return _Move(frame, n, 0, before, before // n)
+    if op in _PRODUCTS:
+        room = before - LEAST if op is Op.TAKE_GROUPS else min(LARGEST_PRODUCT, MOST - before)
+        count, n = _draw_factors(random, frame, family.each, room)
+        if op is Op.GROUPS:
+            return _Move(frame, n, count, before, count * n)
+        signed = -count * n if op is Op.TAKE_GROUPS else count * n
+        return _Move(frame, n, count, before, before + signed)
+    n = _note(random, before) if op is Op.NOTE else before + _between(random, 2, high)
+    return _Move(frame, n, 0, before, n - before)
+
+
+def _draw_factors(random: Random, frame: Frame, each: int, room: int) -> tuple[int, int]:
+    """How many groups, and how many in each, with a product of at most `room`."""
+    if frame.fixed is not None:
+        count = _between(random, 2, min(LARGEST_SMALL_FACTOR, room // frame.fixed))
+        return count, frame.fixed
+    small = _between(random, 2, min(LARGEST_SMALL_FACTOR, room // 2))
+    large = _between(random, 2, min(LARGEST_FACTOR, each, room // small))
+    if random.random() < 0.2:
+        return large, small
+    return small, large
+
+
+def _divisor(random: Random, value: int) -> int:
+    fitting = [
+        k
+        for k in range(2, LARGEST_SMALL_FACTOR + 1)
+        if value % k == 0 and LEAST <= value // k <= LARGEST_FACTOR
+    ]
+    if not fitting:
+        raise _Misfit
+    return random.choice(fitting)
+
+
+def _note(random: Random, price: int) -> int:
+    fitting = [note for note in _NOTES if note >= price + LEAST]
+    if not fitting:
+        raise _Misfit
+    return random.choice(fitting[:3])
+
+
+def _write(
+    random: Random,
+    collection: Collection,
+    family: Family,
+    moves: list[_Move],
+    values: list[int],
+    question: Question,
+) -> Problem:
+    words = _draw_words(random, collection, family)
+    in_past = random.random() < 0.4
+    # "he" has to mean {A}: another name in the question would leave it open.
+    names_others = "{B}" in question.source or any("{B}" in m.frame.source for m in moves)
+    pronoun = None
+
+    sentences: list[str] = []
+    steps: list[str] = []
+    for move in moves:
+        form = move.frame.past if in_past else move.frame.present
+        words["n"], words["k"], words["a"], words["b"] = _spell(random, move)
+        steps += _steps(move, form.label.format_map(words), form.product_label.format_map(words))
+        _join(random, collection, sentences, move.frame, form.text, words, pronoun)
+        if "{A}" in move.frame.source and not family.owners and not names_others:
+            pronoun = words["he"]
+
+    if question.close is Close.DIFFERENCE:
+        first_is_high = values[0] > values[1]
+        words["high"], words["low"] = (
+            (words["A"], words["B"]) if first_is_high else (words["B"], words["A"])
+        )
+    form, answer_text = question.past if in_past else question.present
+    answer, closing = _close(question.close, values, form.label.format_map(words))
+    words["x"] = str(answer)
+    sentences.append(_capital(form.text.format_map(words)))
+    if random.random() < 0.1:
+        sentences.insert(0, random.choice(collection.scenes))
+    return Problem(
+        question=" ".join(sentences),
+        steps=(*steps, *closing),
+        sentence=_capital(answer_text.format_map(words)),
+        answer=answer,
+        family=family.name,
+    )
+
+
+def _draw_words(random: Random, collection: Collection, family: Family) -> dict[str, str]:
+    """What stands in the frames for everything but numbers."""
+    is_girl = random.random() < 0.5
+    if family.owners:
+        owners = random.sample(family.owners, min(3, len(family.owners)))
+    else:
+        owners = [random.choice(collection.girls if is_girl else collection.boys)]
+        while len(owners) < 3:
+            name = random.choice(random.choice((collection.girls, collection.boys)))
+            if name not in owners:
+                owners.append(name)
+    thing, things = random.choice(family.thing_pairs)
+    box, boxes = random.choice(family.box_pairs)
+    he, his, him = ("she", "her", "her") if is_girl else ("he", "his", "him")
+    return {
+        # Where families own less than three, their frames speak of fewer.
+        **dict(zip("ABC", owners, strict=False)),
+        "thing": thing,
+        "things": things,
+        "box": box,
+        "boxes": boxes,
+        "he": he,
+        "his": his,
+        "him": him,
+        "He": he.capitalize(),
+        "His": his.capitalize(),
+    }
+
+
+def _spell(random: Random, move: _Move) -> tuple[str, str, str, str]:
+    """The clause's numbers as it writes them: n, k, a, b. Only factors are sometimes words."""
+    k = NUMBER_WORDS[move.n] if move.n in NUMBER_WORDS and random.random() < 0.4 else str(move.n)
+    return str(move.n), k, str(move.count), str(move.n)
+
+
+def _steps(move: _Move, label: str, product_label: str) -> list[str]:
+    op, n, count, before, after = move.frame.op, move.n, move.count, move.before, move.after
+    if op is Op.START:
+        return [label]
+    if op in (Op.ADD, Op.MORE):
+        return [f"{label}: {before} + {n} = {after}"]
+    if op in (Op.TAKE, Op.FEWER):
+        return [f"{label}: {before} - {n} = {after}"]
+    if op in _MULTIPLYING:
+        return [f"{label}: {before} * {n} = {after}"]
+    if op in _DIVIDING:
+        return [f"{label}: {before} / {n} = {after}"]
+    if op in (Op.GOAL, Op.NOTE):
+        return [f"{label}: {n} - {before} = {after}"]
+    product = count * n
+    steps = [f"{product_label}: {count} * {n} = {product}"]
+    if op is Op.ADD_GROUPS:
+        steps.append(f"{label}: {before} + {product} = {after}")
+    elif op is Op.TAKE_GROUPS:
+        steps.append(f"{label}: {before} - {product} = {after}")
+    return steps
+
+
+def _join(
+    random: Random,
+    collection: Collection,
+    sentences: list[str],
+    frame: Frame,
+    text: str,
+    words: dict[str, str],
+    pronoun: str | None,
+) -> None:
+    """Appends the clause as a sentence, or to the last sentence where both speak of {A}."""
+    owner = words["A"]
+    if frame.has_subject and frame.op not in APPENDING and sentences:
+        predicate = text.removeprefix("{A} ").format_map(words)
+        last = sentences[-1]
+        speaks_of_owner = last.startswith((f"{owner} ", "He ", "She "))
+        is_simple = " and " not in last and ". " not in last
+        if speaks_of_owner and is_simple and random.random() < 0.3:
+            sentences[-1] = f"{last[:-1]} and {random.choice(('', 'then '))}{predicate}."
+            return
+        subject = pronoun if pronoun is not None and random.random() < 0.5 else owner
+        clause = f"{subject} {predicate}"
+    else:
+        clause = text.format_map(words)
+    if frame.can_follow and sentences and random.random() < 0.25:
+        clause = f"{random.choice(collection.links)} {_lower(clause, frame)}"
+    sentences.append(f"{_capital(clause)}.")
+
+
+def _lower(clause: str, frame: Frame) -> str:
+    """The clause as it stands after other words: "His" and "He" lose their capital."""
+    if frame.source.startswith(("{His}", "{He}")):
+        return clause[0].lower() + clause[1:]
+    return clause
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _close(close: Close, values: list[int], label: str) -> tuple[int, list[str]]:
+    """The answer, and the steps that come after those of the clauses."""
+    if close is Close.VALUE:
+        return values[-1], []
+    if close is Close.DIFFERENCE:
+        low, high = sorted(values)
+        if high - low < LEAST:
+            raise _Misfit
+        return high - low, [f"{label}: {high} - {low} = {high - low}"]
+    running, steps = values[0], []
+    for value in values[1:]:
+        steps.append(f"{label}: {running} + {value} = {running + value}")
+        running += value
+    if running > MOST:
+        raise _Misfit
+    return running, steps
+
+
+def arithmetic_conversation(random: Random, split: Split, *, thinking: bool) -> Conversation:
+    problem = draw_problem(random, split)
+    return _conversation(
+        "arithmetic", problem.question, problem.steps, problem.sentence, problem.answer, thinking
+    )
+
+
+def _conversation(
+    kind: str, question: str, steps: tuple[str, ...], sentence: str, answer: int, thinking: bool
+) -> Conversation:
+    working = "\n".join(steps)
+    result = f"{sentence}\n#### {answer}"
+    reply: dict[str, str] = (
+        {"role": "assistant", "reasoning_content": working, "content": result}
+        if thinking
+        else {"role": "assistant", "content": f"{working}\n{result}"}
+    )
+    return Conversation(
+        kind=kind, messages=({"role": "user", "content": question}, reply), thinking=thinking
+    )
+
+
+def drill_conversation(random: Random, split: Split, *, thinking: bool) -> Conversation:
+    sign = random.choice("+-*/")
+    a, b, result = _DRILLS[sign](random)
+    wording = random.choice(_WORDINGS[split][sign] + _WORDINGS[split]["any"])
+    written = f"{a} {random.choice(_SIGNS[sign])} {b}"
+    return _conversation(
+        "drill",
+        wording.format(a=a, b=b, term=written),
+        (f"{a} {sign} {b} = {result}",),
+        f"The answer is {result}.",
+        result,
+        thinking,
+    )
+
+
+def _sum(random: Random) -> tuple[int, int, int]:
+    result = random.randint(0, random.choice((20, 100, MOST)))
+    a = random.randint(0, result)
+    return a, result - a, result
+
+
+def _difference(random: Random) -> tuple[int, int, int]:
+    a, b, result = _sum(random)
+    return result, a, b
+
+
+def _product(random: Random) -> tuple[int, int, int]:
+    small = random.randint(2, LARGEST_SMALL_FACTOR)
+    large = random.randint(2, min(LARGEST_FACTOR, LARGEST_PRODUCT // small))
+    a, b = random.choice(((small, large), (large, small)))
+    return a, b, a * b
+
+
+def _quotient(random: Random) -> tuple[int, int, int]:
+    k = random.randint(2, LARGEST_SMALL_FACTOR)
+    result = random.randint(2, min(LARGEST_FACTOR, LARGEST_PRODUCT // k))
+    return k * result, k, result
+
+
+_DRILLS: dict[str, Callable[[Random], tuple[int, int, int]]] = {
+    "+": _sum,
+    "-": _difference,
+    "*": _product,
+    "/": _quotient,
+}
+_SIGNS = {"+": ("+", "plus"), "-": ("-", "minus"), "*": ("*", "x", "times"), "/": ("/", ":")}
+_WORDINGS: dict[Split, dict[str, tuple[str, ...]]] = {
+    Split.TRAIN: {
+        "any": (
+            "What is {term}?",
+            "{term} = ?",
+            "How much is {term}?",
+            "Calculate {term}.",
+            "Work out {term}.",
+            "Find {term}.",
+            "What do you get? {term}",
+        ),
+        "+": ("Add {a} and {b}.", "What is the sum of {a} and {b}?", "Add {b} to {a}."),
+        "-": (
+            "Subtract {b} from {a}.",
+            "Take {b} away from {a}.",
+            "What is the difference between {a} and {b}?",
+        ),
+        "*": (
+            "Multiply {a} by {b}.",
+            "What is the product of {a} and {b}?",
+            "What is {a} multiplied by {b}?",
+        ),
+        "/": ("Divide {a} by {b}.", "What is {a} divided by {b}?"),
+    },
+    Split.HELD_OUT: {
+        "any": ("Find out how much {term} is.", "What do you get for {term}?"),
+        "+": ("What do you get when you add {a} and {b}?", "Find the sum of {a} and {b}."),
+        "-": ("Find the difference between {a} and {b}.", "How much is {a} take away {b}?"),
+        "*": ("Find the product of {a} and {b}.", "How much is {a} multiplied by {b}?"),
+        "/": ("How much is {a} divided by {b}?", "What do you get when you divide {a} by {b}?"),
+    },
+}
