@@ -1,0 +1,313 @@
+"""Generated tool and small-talk conversations: right by their own schemas, and fairly held out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from training.tiny.conversation import Conversation, Split
+from training.tiny.data.small_talk import (
+    MATERIAL,
+    QUESTIONS,
+    draw_exchange,
+    small_talk_conversation,
+)
+from training.tiny.data.tool_material import ENUM, Material, Wordings
+from training.tiny.data.tool_schemas import draw_wishes
+from training.tiny.data.tool_values import VALUES
+from training.tiny.data.tools import tool_conversation
+
+KINDS = ("call", "calls", "no_fit", "result")
+DRAWS = 3000
+MAX_BYTES = 2500
+PYTHON_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool}
+
+both = pytest.mark.parametrize("split", list(Split))
+
+
+@cache
+def conversations(split: Split) -> tuple[Conversation, ...]:
+    """Drawn by the default weights, thinking in every second one."""
+    random = Random(7)
+    return tuple(
+        tool_conversation(random, split, thinking=index % 2 == 0) for index in range(DRAWS)
+    )
+
+
+def called(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [call["function"] for call in message.get("tool_calls", [])]
+
+
+def offered(conversation: Conversation) -> dict[str, dict[str, Any]]:
+    """Parameters' schemas by the tool's name."""
+    functions = [tool["function"] for tool in conversation.tools]
+    return {function["name"]: function["parameters"] for function in functions}
+
+
+def last_turn(conversation: Conversation) -> tuple[dict[str, Any], ...]:
+    """From the last user's message on."""
+    roles = [message["role"] for message in conversation.messages]
+    return conversation.messages[len(roles) - 1 - roles[::-1].index("user") :]
+
+
+@both
+def test_calls_satisfy_the_schemas(split: Split) -> None:
+    for conversation in conversations(split):
+        tools = offered(conversation)
+        assert len(tools) == len(conversation.tools)
+        for message in conversation.messages:
+            for call in called(message):
+                schema, arguments = tools[call["name"]], call["arguments"]
+                properties = schema["properties"]
+                assert set(schema["required"]) <= set(arguments) <= set(properties)
+                assert list(arguments) == [name for name in properties if name in arguments]
+                for name, value in arguments.items():
+                    assert type(value) is PYTHON_TYPES[properties[name]["type"]]
+                    assert value in properties[name].get("enum", [value])
+
+
+@both
+def test_values_stand_in_the_request(split: Split) -> None:
+    for conversation in conversations(split):
+        request = ""
+        for message in conversation.messages:
+            request = message["content"] if message["role"] == "user" else request
+            for call in called(message):
+                for name, value in call["arguments"].items():
+                    assert isinstance(value, bool) or str(value) in request, (name, request)
+
+
+@both
+def test_each_kind_has_its_turns(split: Split) -> None:
+    seen = set()
+    for conversation in conversations(split):
+        seen.add(conversation.kind)
+        _, *answers = last_turn(conversation)
+        calls = [len(called(message)) for message in answers]
+        assert (
+            calls
+            == {"call": [1], "calls": [2], "no_fit": [0], "result": [1, 0, 0]}[conversation.kind]
+        )
+        for message in conversation.messages:
+            assert bool(message["content"]) != bool(called(message))
+            has_reasoning = "reasoning_content" in message
+            assert has_reasoning == (conversation.thinking and message["role"] == "assistant")
+    assert seen == set(KINDS)
+
+
+@both
+def test_answers_state_the_result(split: Split) -> None:
+    random = Random(11)
+    stated = 0
+    for _ in range(300):
+        *_, result, answer = tool_conversation(
+            random, split, thinking=False, kind="result"
+        ).messages
+        if not result["content"].startswith("{") or answer["content"] == "Done.":
+            continue
+        for value in json.loads(result["content"]).values():
+            stated += 1
+            text = json.dumps(value) if isinstance(value, bool) else str(value)
+            assert text in answer["content"]
+    assert stated > 200
+
+
+@both
+def test_weights(split: Split) -> None:
+    kinds = [conversation.kind for conversation in conversations(split)]
+    for kind, share in zip(KINDS, (0.55, 0.05, 0.25, 0.15), strict=True):
+        assert abs(kinds.count(kind) / DRAWS - share) < 0.04
+
+
+@both
+def test_optional_parameters_are_left_out_at_times(split: Split) -> None:
+    given = left_out = 0
+    for conversation in conversations(split):
+        for message in conversation.messages:
+            for call in called(message):
+                schema = offered(conversation)[call["name"]]
+                optional = set(schema["properties"]) - set(schema["required"])
+                given += len(optional & set(call["arguments"]))
+                left_out += len(optional - set(call["arguments"]))
+    assert given > 100
+    assert left_out > 100
+
+
+@both
+def test_hard_negatives(split: Split) -> None:
+    """Tools that share the wish's noun or verb are common, ones that mean both never come."""
+    random, material = Random(5), MATERIAL[split]
+    same_noun = same_verb = 0
+    for _ in range(500):
+        first, *others = draw_wishes(random, material, 3)
+        same_noun += any(other.noun == first.noun for other in others)
+        same_verb += any(other.verb == first.verb for other in others)
+        pairs = {(wish.verb_group, wish.noun_group) for wish in (first, *others)}
+        assert len(pairs) == 3
+    assert same_noun > 100
+    assert same_verb > 100
+
+
+@both
+def test_refusals_name_what_is_not_offered(split: Split) -> None:
+    random, near = Random(9), 0
+    for _ in range(300):
+        conversation = tool_conversation(random, split, thinking=True, kind="no_fit")
+        answer = conversation.messages[-1]
+        head, _, wish = answer["reasoning_content"].partition("No tool fits: ")
+        if head:
+            continue
+        verb, noun = wish.rstrip(".").split(" the ")
+        assert wish.rstrip(".") in answer["content"]
+        plain = [
+            "".join(name.lower().replace("-", "_").split("_")) for name in offered(conversation)
+        ]
+        parts = ["".join(part.split()) for part in (verb, noun)]
+        assert not {"".join(parts), "".join(parts[::-1])} & set(plain)
+        near += any(name.startswith(parts[0]) or name.endswith(parts[1]) for name in plain)
+    assert near > 80
+
+
+def test_training_has_many_tools() -> None:
+    names = {name for conversation in conversations(Split.TRAIN) for name in offered(conversation)}
+    assert len(names) >= 2500
+
+
+@both
+def test_sizes(split: Split) -> None:
+    for conversation in conversations(split):
+        assert 1 <= len(conversation.tools) <= 6
+        assert all(1 <= len(schema["properties"]) <= 4 for schema in offered(conversation).values())
+        size = len(json.dumps(conversation.tools)) + len(json.dumps(conversation.messages))
+        assert size <= MAX_BYTES
+
+
+@both
+@pytest.mark.parametrize("thinking", [False, True])
+def test_draws_are_deterministic(split: Split, thinking: bool) -> None:
+    def drawn() -> list[Conversation]:
+        random = Random(3)
+        tools = [tool_conversation(random, split, thinking=thinking) for _ in range(50)]
+        return tools + [
+            small_talk_conversation(random, split, thinking=thinking) for _ in range(50)
+        ]
+
+    assert drawn() == drawn()
+
+
+def name_words(material: Material) -> dict[str, set[str]]:
+    """The words that names are made of, by what they name."""
+
+    def split(names: list[str]) -> set[str]:
+        return {part for name in names for part in name.split("_")}
+
+    parameters = [*(name for name, _ in material.parameters), *material.modifiers]
+    return {
+        "verbs": split([verb for group in material.verbs for verb in group]),
+        "nouns": split([*material.strings.things, *(n for group in material.nouns for n in group)]),
+        "parameters": split(parameters),
+    }
+
+
+def test_names_are_held_out() -> None:
+    train, held_out = (name_words(MATERIAL[split]) for split in Split)
+    for part in train:
+        shared = train[part] & held_out[part]
+        assert not shared, (part, shared)
+
+
+def test_strings_are_held_out() -> None:
+    train, held_out = (MATERIAL[split] for split in Split)
+    for field in fields(train.strings):
+        if field.name != "years":
+            ours, theirs = (getattr(m.strings, field.name) for m in (train, held_out))
+            assert not set(ours) & set(theirs), (field.name, set(ours) & set(theirs))
+    (first, last), (later, _) = train.strings.years, held_out.strings.years
+    assert first < last < later
+    words = [
+        {*m.strings.things, *m.strings.adjectives, *(v for vs in m.choices.values() for v in vs)}
+        for m in (train, held_out)
+    ]
+    assert not words[0] & words[1]
+    assert not set(train.failures) & set(held_out.failures)
+
+
+def test_wordings_of_requests_are_held_out() -> None:
+    """Only a bare value has no words of its own."""
+    shapeless = {"{v}", "with {v}", "in {v}", "the"}
+    train, held_out = (MATERIAL[split].wordings for split in Split)
+    assert not held_out.nameless
+    for field in fields(Wordings):
+        shared = set(getattr(train, field.name)) & set(getattr(held_out, field.name))
+        assert shared <= shapeless, (field.name, shared)
+    for task, questions in QUESTIONS[Split.TRAIN].items():
+        assert not set(questions) & set(QUESTIONS[Split.HELD_OUT][task]), task
+
+
+@both
+def test_materials_are_whole(split: Split) -> None:
+    """No word twice; every kind can be drawn; no parameter's name stands within another's."""
+    material = MATERIAL[split]
+    for groups in (material.verbs, material.nouns):
+        names = [name for group in groups for name in group]
+        assert len(names) == len(set(names))
+    heads = [name for name, _ in material.parameters]
+    assert len(heads) == len(set(heads))
+    assert {kind for _, kind in material.parameters} == {*VALUES, ENUM}
+    for head in heads:
+        assert not any(set(head.split("_")) < set(other.split("_")) for other in heads), head
+    nouns = {noun for group in material.nouns for noun in group}
+    assert not (nouns | set(heads)) & set(material.strings.things)
+    assert not nouns & set(heads)
+    assert material.mass_nouns <= nouns
+    for field in fields(material.strings):
+        values = getattr(material.strings, field.name)
+        assert field.name == "dates" or len(values) == len(set(values)), field.name
+
+
+@both
+def test_small_talk(split: Split) -> None:
+    random, words = Random(13), 0
+    for index in range(400):
+        thinking = index % 2 == 0
+        conversation = small_talk_conversation(random, split, thinking=thinking)
+        assert conversation.kind == "small_talk"
+        assert not conversation.tools
+        *_, question, answer = conversation.messages
+        assert (question["role"], answer["role"]) == ("user", "assistant")
+        assert 0 < len(answer["content"]) <= 120
+        assert ("reasoning_content" in answer) == thinking
+        words += len(answer["content"].split())
+    assert words / 400 < 10
+
+
+@both
+def test_small_talk_answers(split: Split) -> None:
+    """Answers recomputed from what the question holds."""
+    random = Random(17)
+    checked = set()
+    for _ in range(600):
+        exchange = draw_exchange(random, split)
+        task = exchange.thought.split()[0]
+        if task in ("Spell", "Capitals"):
+            word = exchange.answer.replace("-", "").lower()
+            assert word in exchange.question
+        elif task == "Reverse":
+            assert ", ".join(exchange.answer.split(", ")[::-1]) in exchange.question
+        elif task == "Repeat":
+            assert exchange.answer in exchange.question
+        elif task == "Count":
+            numbers = [int(number) for number in exchange.answer.split(", ")]
+            step = 1 if "up" in exchange.thought else -1
+            assert numbers == list(range(numbers[0], numbers[-1] + step, step))
+            assert str(numbers[0]) in exchange.question
+            assert str(numbers[-1]) in exchange.question
+        else:
+            continue
+        checked.add(task)
+    assert checked == {"Spell", "Capitals", "Reverse", "Repeat", "Count"}

@@ -1,0 +1,214 @@
+"""Conversations with tools: the right call, exactly, or words where no tool fits.
+
+A model this small cannot know what a tool is for. It learns to match the words of a request with
+those of a tool, and to copy values; so names, parameters, strings and wordings vary by the
+thousands, and neighbours share words with the right tool. What the assistant says is of few forms,
+the same in both splits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from training.tiny.conversation import Conversation, Split
+from training.tiny.data.arithmetic import drill_conversation
+from training.tiny.data.small_talk import (
+    MATERIAL,
+    Exchange,
+    assistant,
+    draw_exchange,
+    draw_history,
+    user,
+)
+from training.tiny.data.tool_material import ENUM, Material
+from training.tiny.data.tool_requests import (
+    Arguments,
+    draw_arguments,
+    draw_question,
+    draw_request,
+)
+from training.tiny.data.tool_schemas import Tool, draw_tools, draw_wishes, schema
+from training.tiny.data.tool_values import VALUES, pick, spoken
+
+Messages = list[dict[str, Any]]
+
+_KINDS = ("call",) * 11 + ("calls",) + ("no_fit",) * 5 + ("result",) * 3
+_TOOL_COUNTS = (1,) * 20 + (2,) * 27 + (3,) * 25 + (4,) * 22 + (5,) * 3 + (6,) * 3
+_REFUSALS = (
+    "I have no tool to {w}.",
+    "None of my tools can {w}.",
+    "Sorry, I have no tool that can {w}.",
+)
+_NOT_IN_RESULTS = ("sentence", "path", "state", ENUM)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one conversation is drawn from; its first tool is the one that is asked for."""
+
+    random: Random
+    split: Split
+    thinking: bool
+    material: Material
+    tools: list[Tool]
+
+
+def tool_conversation(
+    random: Random, split: Split, *, thinking: bool, kind: str | None = None
+) -> Conversation:
+    """One conversation with one to six tools. `kind` is call, calls, no_fit or result; by default
+    they come as 55, 5, 25 and 15 in a hundred."""
+    kind = kind or pick(random, _KINDS)
+    material = MATERIAL[split]
+    count = pick(random, _TOOL_COUNTS)
+    if kind == "calls":
+        count = max(count, 2)
+    # Where none fits, one more is drawn, and asked for without being offered.
+    missing = kind == "no_fit"
+    tools = draw_tools(random, material, draw_wishes(random, material, count + missing))
+    draw = Draw(random, split, thinking, material, tools)
+    turns = _TURNS[kind](draw)
+    offered = tools[1:] if missing else tools
+    messages = [*_start(draw, offered), *turns]
+    schemas = [schema(random, material, tool) for tool in random.sample(offered, len(offered))]
+    return Conversation(
+        kind=kind, messages=tuple(messages), tools=tuple(schemas), thinking=thinking
+    )
+
+
+def _start(draw: Draw, offered: list[Tool]) -> Messages:
+    """What comes before: now and then a system message, earlier small talk or a finished call."""
+    random = draw.random
+    messages: Messages = []
+    if random.random() < 0.15:
+        messages.append({"role": "system", "content": pick(random, draw.material.wordings.systems)})
+    # The more is offered, the less comes before: all has to fit the window.
+    parameters = sum(len(tool.parameters) for tool in offered)
+    chance = random.random()
+    if chance < 0.15 and parameters <= 7:
+        longest = 3 if parameters <= 4 else 1
+        for exchange in draw_history(random, draw.split)[:longest]:
+            messages += exchange.messages(thinking=draw.thinking)
+    elif chance > 0.88 and parameters <= 3:
+        messages += _call_with_result(draw, pick(random, offered))
+    return messages
+
+
+def _ask(draw: Draw, tool: Tool, arguments: Arguments) -> tuple[str, str]:
+    """A request for this tool, and its wish as an answer would name it."""
+    sole = sum(other.wish.noun_group == tool.wish.noun_group for other in draw.tools) == 1
+    if tool.wish.verb_group == 0 and sole and draw.random.random() < 0.45:
+        question = draw_question(draw.random, draw.material, tool, arguments)
+        return question, f"look up the {tool.noun}"
+    request = draw_request(draw.random, draw.material, tool, arguments)
+    return request, f"{tool.verb} the {tool.noun}"
+
+
+def _fits(tool: Tool, arguments: Arguments) -> str:
+    values = ", ".join([f"{parameter.words} {spoken(value)}" for parameter, value in arguments])
+    return f"{tool.name} fits: {values}."
+
+
+def _calls(draw: Draw, chosen: list[tuple[Tool, Arguments]]) -> dict[str, Any]:
+    """An assistant's message that only calls."""
+    thought = " ".join([_fits(tool, arguments) for tool, arguments in chosen])
+    message = assistant("", thought, thinking=draw.thinking)
+    message["tool_calls"] = [
+        {
+            "type": "function",
+            "function": {
+                "name": tool.name,
+                "arguments": {parameter.name: value for parameter, value in arguments},
+            },
+        }
+        for tool, arguments in chosen
+    ]
+    return message
+
+
+def _call(draw: Draw) -> Messages:
+    tool = draw.tools[0]
+    arguments = draw_arguments(draw.random, draw.material, tool)
+    return [user(_ask(draw, tool, arguments)[0]), _calls(draw, [(tool, arguments)])]
+
+
+def _two_calls(draw: Draw) -> Messages:
+    """Two requests in one message; one in four asks the same tool for two things."""
+    random, material = draw.random, draw.material
+    first, second = draw.tools[:2]
+    if random.random() < 0.25:
+        second = first
+    chosen = [(tool, draw_arguments(random, material, tool)) for tool in (first, second)]
+    requests = [draw_request(random, material, tool, arguments) for tool, arguments in chosen]
+    joiner = pick(random, material.wordings.joiners)
+    end = "" if requests[0][-1] in ".!?" else "\n" if "\n" in requests[0] else "."
+    return [user(f"{requests[0]}{end}{joiner}{requests[1]}"), _calls(draw, chosen)]
+
+
+def _no_fit(draw: Draw) -> Messages:
+    random = draw.random
+    chance = random.random()
+    if chance < 0.12:
+        return draw_exchange(random, draw.split).messages(thinking=draw.thinking)
+    if chance < 0.2:
+        return list(drill_conversation(random, draw.split, thinking=draw.thinking).messages)
+    tool = draw.tools[0]
+    request, wish = _ask(draw, tool, draw_arguments(random, draw.material, tool))
+    answer = pick(random, _REFUSALS).format(w=wish)
+    thought = f"No tool fits: {wish}."
+    return Exchange(request, thought, answer).messages(thinking=draw.thinking)
+
+
+def _call_with_result(draw: Draw, tool: Tool) -> Messages:
+    arguments = draw_arguments(draw.random, draw.material, tool)
+    return [
+        user(_ask(draw, tool, arguments)[0]),
+        _calls(draw, [(tool, arguments)]),
+        *_result(draw),
+    ]
+
+
+def _result(draw: Draw) -> Messages:
+    """A tool's message, with one to three values, a failure or "ok", and what is said then."""
+    random, material = draw.random, draw.material
+    chance = random.random()
+    if chance < 0.12:
+        failure = pick(random, material.failures)
+        content = json.dumps({"error": failure}) if chance < 0.08 else f"error: {failure}"
+        return _reported(draw, content, f"Error: {failure}.", f"That did not work: {failure}.")
+    if chance < 0.2:
+        content = pick(random, ("ok", '{"ok": true}', '{"status": "ok"}', "done"))
+        return _reported(draw, content, "It worked.", "Done.")
+    values: dict[str, Any] = {}
+    count = pick(random, (1, 1, 2, 2, 3))
+    while len(values) < count:
+        name, kind = pick(random, material.parameters)
+        if kind not in _NOT_IN_RESULTS:
+            values[name] = VALUES[kind](random, material.strings)
+    pairs = [(name.replace("_", " "), spoken(value)) for name, value in values.items()]
+    said = ", ".join([f"{words} {value}" for words, value in pairs])
+    facts = [f"the {words} {_be(words)} {value}" for words, value in pairs]
+    answer = ", ".join(facts[:-1]) + (" and " if len(facts) > 1 else "") + facts[-1] + "."
+    content = json.dumps(values, ensure_ascii=False) if chance < 0.8 else said
+    return _reported(draw, content, f"Result: {said}.", "T" + answer[1:])
+
+
+def _be(words: str) -> str:
+    return "are" if words.endswith("s") and not words.endswith("ss") else "is"
+
+
+def _reported(draw: Draw, content: str, thought: str, answer: str) -> Messages:
+    said = assistant(answer, thought, thinking=draw.thinking)
+    return [{"role": "tool", "content": content}, said]
+
+
+_TURNS: dict[str, Callable[[Draw], Messages]] = {
+    "call": _call,
+    "calls": _two_calls,
+    "no_fit": _no_fit,
+    "result": lambda draw: _call_with_result(draw, draw.tools[0]),
+}
