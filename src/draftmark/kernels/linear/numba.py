@@ -73,9 +73,11 @@ def _product(
     """Of `weight`, or with `up` the gated one."""
     y = torch.empty(len(x), weight.num_out, dtype=dtype)
     _products(
-        weight.num_out // WIDTH,
+        weight.num_strips,
         len(x),
         weight.num_in,
+        weight.depth,
+        weight.num_out,
         weight.address,
         0 if up is None else up.address,
         *(0 if bias is None else bias.data_ptr() for bias in biases),
@@ -90,46 +92,56 @@ def _product(
 @jit.Kernel
 def _products(words: Any) -> None:
     """An item is a strip."""
-    num_rows, num_in, up_bias = words[2], words[3], words[7]
-    residual, out = jit.rows(words, 12), jit.rows(words, 16)
-    rows = np.empty(MOST_ROWS * num_in, np.float32)
+    num_rows, num_in, depth, num_out = words[2], words[3], words[4], words[5]
+    residual, out = jit.rows(words, 14), jit.rows(words, 18)
+    # What is beyond the inputs meets weights of zero, and must be finite.
+    rows = np.zeros(MOST_ROWS * depth, np.float32)
     for m in range(num_rows):
-        line = jit.floats_at(rows.ctypes.data + 4 * m * num_in)
-        jit.widen(line, jit.rows(words, 8), m, 0, num_in)
+        line = jit.floats_at(rows.ctypes.data + 4 * m * depth)
+        jit.widen(line, jit.rows(words, 10), m, 0, num_in)
     sums, ups = np.empty((MOST_ROWS, WIDTH), np.float32), np.empty((MOST_ROWS, WIDTH), np.float32)
     strip = jit.take(words)
     while strip < words[1]:
-        _sum_strip(words[4], words[6], strip, num_rows, rows.ctypes.data, num_in, sums)
-        if words[5] != 0:
-            _sum_strip(words[5], up_bias, strip, num_rows, rows.ctypes.data, num_in, ups)
+        first = strip * WIDTH
+        count = min(WIDTH, num_out - first)
+        _sum_strip(words[6], words[8], strip, count, num_rows, rows.ctypes.data, depth, sums)
+        if words[7] != 0:
+            _sum_strip(words[7], words[9], strip, count, num_rows, rows.ctypes.data, depth, ups)
             for m in range(num_rows):
                 for n in range(WIDTH):
                     sums[m, n] = dots.silu_mul(sums[m, n], ups[m, n])
         for m in range(num_rows):
             if residual[0] != 0:
-                for n in range(WIDTH):
-                    sums[m, n] += jit.read(residual, m, strip * WIDTH + n)
-            jit.narrow(out, m, strip * WIDTH, jit.floats_at(sums[m].ctypes.data), WIDTH)
+                for n in range(count):
+                    sums[m, n] += jit.read(residual, m, first + n)
+            jit.narrow(out, m, first, jit.floats_at(sums[m].ctypes.data), count)
         strip = jit.take(words)
 
 
 @jit.function
 def _sum_strip(
-    weight: Any, bias: Any, strip: Any, num_rows: Any, rows: Any, num_in: Any, sums: Any
+    weight: Any,
+    bias: Any,
+    strip: Any,
+    count: Any,
+    num_rows: Any,
+    rows: Any,
+    depth: Any,
+    sums: Any,
 ) -> None:
-    """sums [num_rows, WIDTH] = the strip's outputs of all rows."""
-    at, step, out = weight + 2 * WIDTH * num_in * strip, 4 * num_in, sums.ctypes.data
+    """sums [num_rows, WIDTH] = the strip's outputs of all rows, `count` of them with a bias."""
+    at, step, out = weight + 2 * WIDTH * depth * strip, 4 * depth, sums.ctypes.data
     x, y = rows, rows + step
     if num_rows == 1:
-        _strip_of_one(at, x, x, x, x, num_in // 2, out)
+        _strip_of_one(at, x, x, x, x, depth // 2, out)
     elif num_rows == 2:
-        _strip_of_two(at, x, y, x, y, num_in // 2, out)
+        _strip_of_two(at, x, y, x, y, depth // 2, out)
     else:
         z = rows + 2 * step
-        _strip_of_four(at, x, y, z, z if num_rows == 3 else z + step, num_in // 2, out)
+        _strip_of_four(at, x, y, z, z if num_rows == 3 else z + step, depth // 2, out)
     if bias != 0:
         for m in range(num_rows):
-            for n in range(WIDTH):
+            for n in range(count):
                 sums[m, n] += jit.from_half(jit.halves_at(bias)[strip * WIDTH + n])
 
 

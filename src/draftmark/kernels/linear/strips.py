@@ -1,5 +1,6 @@
 """oneDNN's blocked layout where compiled kernels can read it: strips of 32 outputs, one after
-another, each [K / 2, 32, 2]. It is what oneDNN takes for bf16 on CPUs with AMX.
+another, each [K / 2, 32, 2], outputs and inputs filled up with zeros to multiples of 32. It is what
+oneDNN takes for bf16 on CPUs with AMX.
 
 oneDNN promises no layout: each one it names is compared with a weight once.
 """
@@ -7,16 +8,17 @@ oneDNN promises no layout: each one it names is compared with a weight once.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from draftmark.kernels.linear import onednn
 
 WIDTH = 32
-_INPUTS = 32  # K is filled up to a multiple of it
+_INPUTS = 32
 _are_strips: dict[bytes, bool] = {}
 
 
@@ -30,6 +32,15 @@ class Strips:
     num_in: int
 
     @property
+    def num_strips(self) -> int:
+        return -(-self.num_out // WIDTH)
+
+    @property
+    def depth(self) -> int:
+        """Inputs that a strip has weights for, zeros included."""
+        return -(-self.num_in // _INPUTS) * _INPUTS
+
+    @property
     def nbytes(self) -> int:
         return onednn.stored_bytes(self.packed)
 
@@ -37,8 +48,9 @@ class Strips:
 def prepare(weight: Tensor) -> Strips:
     packed = onednn.prepare(weight)
     num_out, num_in = weight.shape
-    address = torch.ops.mkldnn.data_ptr(packed) if _is_in_strips(packed, weight) else 0
-    return Strips(packed=packed, address=address, num_out=num_out, num_in=num_in)
+    address = torch.ops.mkldnn.data_ptr(packed)
+    strips = Strips(packed=packed, address=address, num_out=num_out, num_in=num_in)
+    return strips if _are_read_right(strips, weight) else replace(strips, address=0)
 
 
 @cache
@@ -50,21 +62,18 @@ def has_strips(dtype: torch.dtype) -> bool:
     return prepare(bits.view(torch.bfloat16).view(4 * WIDTH, 4 * _INPUTS)).address != 0
 
 
-def _is_in_strips(packed: Tensor, weight: Tensor) -> bool:
-    num_out, num_in = weight.shape
-    if num_out % WIDTH != 0 or num_in % _INPUTS != 0 or weight.numel() == 0:
+def _are_read_right(strips: Strips, weight: Tensor) -> bool:
+    if weight.numel() == 0 or strips.nbytes != 2 * strips.num_strips * WIDTH * strips.depth:
         return False
-    layout = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
+    layout = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(strips.packed).tolist())
     if layout not in _are_strips:
-        _are_strips[layout] = _holds_strips(packed, weight)
+        _are_strips[layout] = _holds_strips(strips, weight)
     return _are_strips[layout]
 
 
-def _holds_strips(packed: Tensor, weight: Tensor) -> bool:
-    num_out, num_in = weight.shape
-    if onednn.stored_bytes(packed) != weight.nbytes:
-        return False
-    address = torch.ops.mkldnn.data_ptr(packed)
-    held = (ctypes.c_int16 * weight.numel()).from_address(address)
-    pairs = weight.view(torch.int16).reshape(num_out // WIDTH, WIDTH, num_in // 2, 2)
+def _holds_strips(strips: Strips, weight: Tensor) -> bool:
+    held = (ctypes.c_int16 * (strips.nbytes // 2)).from_address(strips.address)
+    outs, ins = strips.num_strips * WIDTH - strips.num_out, strips.depth - strips.num_in
+    bits = F.pad(weight.view(torch.int16), (0, ins, 0, outs))
+    pairs = bits.view(strips.num_strips, WIDTH, strips.depth // 2, 2)
     return torch.equal(torch.frombuffer(held, dtype=torch.int16), pairs.transpose(1, 2).flatten())
