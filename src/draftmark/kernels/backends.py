@@ -24,6 +24,7 @@ class Backends:
 
     attention: str = "torch"
     causal_conv: str = "torch"
+    delta_rows: str = "torch"
     experts: str = "torch"
     gated_delta: str = "torch"
     kv_write: str = "torch"
@@ -39,7 +40,7 @@ class Backends:
 
 REFERENCE = Backends(**{op.name: "reference" for op in fields(Backends)})
 
-_COMPILED = ("causal_conv", "experts", "gated_delta", "norm")
+_COMPILED = ("causal_conv", "delta_rows", "experts", "gated_delta", "norm")
 _PACKED = ("experts", "linear")
 
 

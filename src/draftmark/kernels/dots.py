@@ -48,6 +48,15 @@ def silu_mul(gate: Any, up: Any) -> Any:
 
 
 @function
+def one(weights: Any, a: Any, rows: Any, x: Any, count: Any) -> Any:
+    """a x."""
+    total = _ZERO
+    for k in range(count):
+        total += wide(weights[a + k]) * rows[x + k]
+    return total
+
+
+@function
 def pair(weights: Any, a: Any, b: Any, rows: Any, x: Any, count: Any) -> Any:
     """a x, b x."""
     ax = bx = _ZERO

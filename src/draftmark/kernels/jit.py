@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
 import numba
 import numpy as np
 import torch
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
@@ -31,8 +32,10 @@ _WORDS = types.CPointer(types.int64)
 function: Any = numba.njit(fastmath=_FASTMATH, error_model="numpy", cache=True)
 exact: Any = numba.njit(fastmath={"contract", "nsz"}, error_model="numpy", cache=True)
 
-_in_team = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+_libraries = ctypes.CDLL(torch._C.__file__)
+_in_team = _libraries.GOMP_parallel
 _in_team.restype, _in_team.argtypes = None, (ctypes.c_void_p,) * 2 + (ctypes.c_uint,) * 2
+BARRIER = ctypes.cast(_libraries.GOMP_barrier, ctypes.c_void_p).value or 0  # for `wait`
 
 
 class Kernel:
@@ -42,8 +45,9 @@ class Kernel:
     def __init__(self, body: Callable[[Any], None]) -> None:
         self._body = body
 
-    def __call__(self, num_items: int, *words: int, is_shared: bool) -> None:
-        """`is_shared`: by all of torch's threads. Worth it from about 10 us of work."""
+    def __call__(self, num_items: int, *words: int, is_shared: bool) -> Sequence[int]:
+        """`is_shared`: by all of torch's threads. Worth it from about 10 us of work. Returns the
+        words as the kernel leaves them."""
         alone, address = self._entry
         block = array("q", (0, num_items, *words))
         threads = torch.get_num_threads() if is_shared else 1
@@ -51,6 +55,7 @@ class Kernel:
             alone(block.buffer_info()[0])
         else:
             _in_team(address, block.buffer_info()[0], threads, 0)
+        return block
 
     @cached_property
     def _entry(self) -> tuple[Callable[..., None], int]:
@@ -88,15 +93,37 @@ def word_of(value: float) -> int:
     return int(np.float64(value).view(np.int64))
 
 
-def _take(context: Any, words: Any) -> Any:
+def _take_by(context: Any, words: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        counter = builder.gep(args[0], [args[1]])
         one = context.get_constant(types.int64, 1)
-        return builder.atomic_rmw("add", args[0], one, "monotonic")
+        return builder.atomic_rmw("add", counter, one, "monotonic")
 
-    return types.int64(_WORDS), generate
+    return types.int64(_WORDS, types.int64), generate
 
 
-take: Any = intrinsic(_take)  # of words: the number of the next item
+# Of words: the next item by the counter words[at], for a kernel of several parts.
+take_by: Any = intrinsic(_take_by)
+
+
+@function
+def take(words: Any) -> Any:
+    """The number of the next item."""
+    return take_by(words, 0)
+
+
+def _wait(context: Any, barrier: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        call = ir.FunctionType(ir.VoidType(), []).as_pointer()
+        builder.call(builder.inttoptr(args[0], call), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+# Until all threads are here and see what each has written. All must come, on every way through a
+# kernel. Of a word that is BARRIER: an address, which differs from run to run.
+wait: Any = intrinsic(_wait)
 
 
 def _pointer_to(item: Any) -> Any:
@@ -197,6 +224,14 @@ def narrow(out: Any, m: Any, h: Any, x: Any, count: Any) -> None:
         floats = floats_at(address + 4 * (m * first + h * second))
         for i in range(count):
             floats[i] = x[i]
+
+
+@function
+def round_as(like: Any, x: Any, count: Any) -> None:
+    """x, a float32 pointer, to the dtype of rows, but still as float32."""
+    if like[1]:
+        for i in range(count):
+            x[i] = from_half(to_half(x[i]))
 
 
 @exact

@@ -10,17 +10,18 @@ this rank). Value head j belongs to key head j // (V / K), so that ranks split b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from draftmark.cache.spec import RecurrentSpec
-from draftmark.kernels import causal_conv, gated_delta, norm
+from draftmark.kernels import causal_conv, delta_rows, gated_delta, norm
 from draftmark.kernels.gated_delta import FOLD_TOKENS
 from draftmark.layers.linear import Linear, RowLinear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.recurrent import LayerCache, RecurrentCache
-from draftmark.layers.step import StageStep
+from draftmark.layers.step import RecurrentStep, StageStep
 from draftmark.layers.weight import Block, Kept, Layer, Placement, Weight
 from draftmark.parallel.sharding import Heads, Replicated, Rows
 
@@ -82,26 +83,19 @@ class GatedDelta(DirectModule):
     def forward(self, x: Tensor, residual: Tensor, step: StageStep, cache: LayerCache) -> Tensor:
         """`cache` is this layer's; the states of this step's rows move on in it."""
         assert step.recurrent is not None and isinstance(cache, RecurrentCache)
-        mixed, z, b, a = self.in_proj(x).split(self.widths, dim=1)
-        backend = self.placement.backends.gated_delta
-        g, beta = gated_delta.gates(
-            a, b, decay=self.gates.decay, dt_bias=self.gates.dt_bias, backend=backend
-        )
-        parts, first = [], step.recurrent.num_prefill
-        if first:
-            parts.append(self._prefill(mixed[:first], g[:first], beta[:first], step, cache))
-        if first < len(x):
-            parts.append(self._verify(mixed[first:], g[first:], beta[first:], step, cache))
-        out = parts[0] if len(parts) == 1 else torch.cat(parts)
-        normed = norm.gated_rms_norm(
-            out,
-            z.unflatten(1, (self.value_heads, -1)),
-            self.norm.data,
-            eps=self.config.norm_eps,
-            activation=self.config.activation,
-            backend=self.placement.backends.norm,
-        )
-        return self.out(normed.flatten(1), residual)
+        projected, first = self.in_proj(x), step.recurrent.num_prefill
+        if first == 0:
+            normed = self._verify(projected, step.recurrent, cache)
+        elif first == len(x):
+            normed = self._prefill(projected, step.recurrent, cache)
+        else:
+            prompts, rows = projected[:first], projected[first:]
+            parts = (
+                self._prefill(prompts, step.recurrent, cache),
+                self._verify(rows, step.recurrent, cache),
+            )
+            normed = torch.cat(parts)
+        return self.out(normed, residual)
 
     def cache_spec(self, kv_dtype: torch.dtype) -> RecurrentSpec:
         """States do not depend on the number format of keys and values."""
@@ -128,53 +122,61 @@ class GatedDelta(DirectModule):
         per_head = 8 * (spread + self.value_heads * self.config.value_dim)
         return 4 * projected * self.placement.dtype.itemsize + (chunk + per_head) * wide
 
-    def _prefill(
-        self, mixed: Tensor, g: Tensor, beta: Tensor, step: StageStep, cache: RecurrentCache
-    ) -> Tensor:
-        """Of the prefill rows' tokens [P, ...] -> [P, V, D]."""
-        assert step.recurrent is not None
-        spans = step.recurrent.spans
+    @cached_property
+    def weights(self) -> delta_rows.DeltaWeights:
+        """After `finish()`."""
+        return delta_rows.DeltaWeights(
+            taps=self.conv.data,
+            decay=self.gates.decay,
+            dt_bias=self.gates.dt_bias,
+            norm=self.norm.data,
+            eps=self.config.norm_eps,
+            activation=self.config.activation,
+        )
+
+    def _prefill(self, projected: Tensor, own: RecurrentStep, cache: RecurrentCache) -> Tensor:
+        """Of the prefill rows' tokens [P, ...] -> [P, V D]."""
+        mixed, z, b, a = projected.split(self.widths, dim=1)
+        weights, backends = self.weights, self.placement.backends
         mixed = causal_conv.prefill(
             mixed,
-            weight=self.conv.data,
+            weight=weights.taps,
             ring=cache.conv,
-            spans=spans,
-            backend=self.placement.backends.causal_conv,
+            spans=own.spans,
+            backend=backends.causal_conv,
         )
-        return gated_delta.prefill(
+        g, beta = gated_delta.gates(
+            a, b, decay=weights.decay, dt_bias=weights.dt_bias, backend=backends.gated_delta
+        )
+        out = gated_delta.prefill(
             *self._heads(mixed),
             g,
             beta,
             cache=cache.delta,
-            spans=spans,
-            backend=self.placement.backends.gated_delta,
+            spans=own.spans,
+            backend=backends.gated_delta,
         )
+        return norm.gated_rms_norm(
+            out,
+            z.unflatten(1, (self.value_heads, -1)),
+            weights.norm,
+            eps=weights.eps,
+            activation=weights.activation,
+            backend=backends.norm,
+        ).flatten(1)
 
-    def _verify(
-        self, mixed: Tensor, g: Tensor, beta: Tensor, step: StageStep, cache: RecurrentCache
-    ) -> Tensor:
-        """Of the verify rows' tokens [N - P, ...] -> [N - P, V, D]."""
-        own = step.recurrent
-        assert own is not None
-        mixed = causal_conv.verify(
-            mixed,
-            weight=self.conv.data,
+    def _verify(self, projected: Tensor, own: RecurrentStep, cache: RecurrentCache) -> Tensor:
+        """Of the verify rows' tokens [N - P, ...] -> [N - P, V D]."""
+        return delta_rows.verify(
+            projected,
+            weights=self.weights,
             ring=cache.conv,
-            slots=own.slots,
-            lengths=own.lengths,
-            width=own.width,
-            backend=self.placement.backends.causal_conv,
-        )
-        return gated_delta.verify(
-            *self._heads(mixed),
-            g,
-            beta,
             cache=cache.delta,
             slots=own.slots,
             lengths=own.lengths,
             folds=own.folds,
             width=own.width,
-            backend=self.placement.backends.gated_delta,
+            backend=self.placement.backends.delta_rows,
         )
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:

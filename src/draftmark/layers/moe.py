@@ -9,12 +9,11 @@ router decides. Legend: N tokens, E experts, h hidden, I intermediate features o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from draftmark.kernels import experts as op
-from draftmark.layers.linear import GatedLinear, Linear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.weight import Block, Kept, Layer, Placement, Weight
 from draftmark.parallel.sharding import Columns, Replicated, Rows
@@ -43,27 +42,35 @@ class MoE(DirectModule):
         self.config, self.placement = config, placement
         self.backend, self.group = placement.backends.experts, placement.group
         size = config.hidden_size
-        self.router = _WideLinear(config.num_experts, size, placement=placement)
+        self.router = _WideWeight(config.num_experts, size, placement=placement)
         self.experts = _Experts(config, placement=placement)
         self.shared: _SharedExpert | None = None
-        self.shared_gate: _WideLinear | None = None
+        self.shared_gate: _WideWeight | None = None
         if config.shared_intermediate_size is not None:
             self.shared = _SharedExpert(size, config.shared_intermediate_size, placement=placement)
-            self.shared_gate = _WideLinear(1, size, placement=placement)
+            self.shared_gate = _WideWeight(1, size, placement=placement)
 
     def forward(self, x: Tensor, residual: Tensor) -> Tensor:
-        config, wide = self.config, x.to(self.placement.wide_dtype)
-        ids, weights = op.route(
-            self.router(wide),
-            top_k=config.top_k,
-            renormalise=config.renormalise,
-            backend=self.backend,
-        )
+        own = residual if self.group.rank == 0 else None
+        return self.group.sum(op.mixture(x, self.mixture, residual=own, backend=self.backend))
+
+    @cached_property
+    def mixture(self) -> op.Mixture:
+        """After `finish()`."""
         shared = None
         if self.shared is not None and self.shared_gate is not None:
-            shared = self.shared_gate(wide), self.shared(x)
-        own = residual if self.group.rank == 0 else None
-        return self.group.sum(self.experts(x, ids, weights, shared=shared, residual=own))
+            shared = op.Shared(
+                gate=self.shared_gate.data,
+                gate_up=self.shared.gate_up.data,
+                down=self.shared.down.data,
+            )
+        return op.Mixture(
+            router=self.router.data,
+            prepared=self.experts.prepared,
+            shared=shared,
+            top_k=self.config.top_k,
+            renormalise=self.config.renormalise,
+        )
 
     def token_bytes(self) -> int:
         """Upper bound of the temporaries for one token, but for `fixed_bytes`."""
@@ -89,19 +96,16 @@ class MoE(DirectModule):
         )
 
 
-class _WideLinear(Kept):
-    """x [N, in] -> [N, out], all in float32 at least: what chooses experts is not rounded."""
+class _WideWeight(Kept):
+    """[out, in] in float32 at least: what chooses experts is not rounded."""
 
     def __init__(self, out_size: int, in_size: int, *, placement: Placement) -> None:
         block = Block("", (out_size, in_size), Replicated())
         super().__init__([block], placement, placement.wide_dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.data)
-
 
 class _Experts(Layer):
-    """x [N, h], ids and weights [N, top_k] -> [N, h], this rank's part of the sum."""
+    """The weights of all experts, those of their features that are this rank's."""
 
     def __init__(self, config: MoEConfig, *, placement: Placement) -> None:
         super().__init__()
@@ -127,38 +131,12 @@ class _Experts(Layer):
     def stored_bytes(self) -> int:
         return op.stored_bytes(self.prepared)
 
-    def forward(
-        self,
-        x: Tensor,
-        ids: Tensor,
-        weights: Tensor,
-        *,
-        shared: tuple[Tensor, Tensor] | None,
-        residual: Tensor | None,
-    ) -> Tensor:
-        """What is added is on one rank alone, or a part of a sum itself."""
-        return op.experts(
-            x,
-            ids=ids,
-            weights=weights,
-            prepared=self.prepared,
-            shared=shared,
-            residual=residual,
-            backend=self.backend,
-        )
-
 
 class _SharedExpert(DirectModule):
-    """down(silu(gate(x)) * up(x)): x [N, h] -> [N, h], this rank's part of the sum."""
+    """The weights of the expert that all tokens go through, likewise."""
 
     def __init__(self, hidden_size: int, intermediate_size: int, *, placement: Placement) -> None:
         super().__init__()
         wide, split = (intermediate_size, hidden_size), Columns("shared expert features")
-        self.gate_up = GatedLinear(
-            Block("gate", wide, split), Block("up", wide, split), bias=False, placement=placement
-        )
-        down = Block("", wide[::-1], Rows("shared expert features"))
-        self.down = Linear([down], bias=False, placement=placement)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.gate_up(x))
+        self.gate_up = Kept([Block("gate", wide, split), Block("up", wide, split)], placement)
+        self.down = Kept([Block("", wide[::-1], Rows("shared expert features"))], placement)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from draftmark.kernels import experts
 from draftmark.kernels.backends import available
-from draftmark.kernels.experts import grouped, onednn
+from draftmark.kernels.experts import Mixture, Shared, grouped, onednn
 from draftmark.kernels.experts import torch as plain
 
 CPU = torch.device("cpu")
@@ -161,26 +161,87 @@ def test_an_expert_that_overflows_matters_to_its_own_rows_alone(
     assert not y[has_chosen].isfinite().all(dim=1).any()
 
 
+def make_mixture(
+    dtype: torch.dtype, *, backend: str, has_shared: bool = True, renormalise: bool = True
+) -> Mixture:
+    """The shared expert is larger than the others."""
+    generator = torch.Generator().manual_seed(9)
+
+    def normal(*shape: int) -> Tensor:
+        return 0.3 * torch.randn(shape, generator=generator)
+
+    wide = torch.promote_types(dtype, torch.float32)
+    shared = Shared(
+        gate=normal(1, HIDDEN).to(wide),
+        gate_up=normal(2 * 45, HIDDEN).to(dtype),
+        down=normal(HIDDEN, 45).to(dtype),
+    )
+    return Mixture(
+        router=normal(E, HIDDEN).to(wide),
+        prepared=experts.prepare(*make_weights(dtype), backend=backend),
+        shared=shared if has_shared else None,
+        top_k=TOP_K,
+        renormalise=renormalise,
+    )
+
+
+def mixture_by_hand(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
+    """In float64, by the choice that float32 makes."""
+    logits = x.double() @ own.router.double().T
+    ids, weights = experts.route(
+        logits, top_k=TOP_K, renormalise=own.renormalise, backend="reference"
+    )
+    total = by_hand(x, ids, weights, *make_weights(x.dtype))
+    if own.shared is not None:
+        one = torch.zeros(len(x), 1, dtype=torch.int64)
+        opening = torch.sigmoid(x.double() @ own.shared.gate.double().T)
+        total += by_hand(x, one, opening, own.shared.gate_up[None], own.shared.down[None])
+    return total if residual is None else total + residual.double()
+
+
 @pytest.mark.parametrize("backend", ["reference", "torch", "onednn", "numba"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("count", [0, 1, 7, 65])
-def test_a_shared_answer_and_a_residual_join_the_sum(
-    backend: str, dtype: torch.dtype, count: int
-) -> None:
+def test_a_mixture_is_the_formula(backend: str, dtype: torch.dtype, count: int) -> None:
     usable(backend, dtype)
-    gate_up, down = make_weights(dtype)
-    prepared = experts.prepare(gate_up, down, backend=backend)
-    x, ids, weights = make_tokens(count, dtype)
-    answer, residual = torch.randn(2, count, HIDDEN + 8).to(dtype)[:, :, :HIDDEN]
-    gate = torch.randn(count, 1).to(weights.dtype)
-    call = {"ids": ids, "weights": weights, "prepared": prepared, "backend": backend}
-    want = by_hand(x, ids, weights, gate_up, down)
-    both = experts.experts(x, shared=(gate, answer), residual=residual, **call)
-    assert both.dtype == dtype and both.is_contiguous()
-    through = torch.sigmoid(gate.double()) * answer.double()
-    assert_close(both, want + through + residual.double())
-    assert_close(experts.experts(x, residual=residual, **call), want + residual.double())
-    assert_close(experts.experts(x, shared=(gate, answer), **call), want + through)
+    x, residual = torch.randn(2, count, HIDDEN + 8, generator=torch.Generator().manual_seed(count))
+    x, residual = (given.to(dtype)[:, :HIDDEN] for given in (x, residual))
+    for has_shared in (True, False):
+        for added in (residual, None):
+            own = make_mixture(
+                dtype, backend=backend, has_shared=has_shared, renormalise=added is None
+            )
+            y = experts.mixture(x, own, residual=added, backend=backend)
+            assert y.dtype == dtype and y.is_contiguous()
+            assert_close(y, mixture_by_hand(x, own, added))
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_bad_row_of_a_mixture_disturbs_no_other(backend: str, dtype: torch.dtype) -> None:
+    usable(backend, dtype)
+    own = make_mixture(dtype, backend=backend)
+    x = torch.randn(7, HIDDEN, generator=torch.Generator().manual_seed(2)).to(dtype)
+    clean = experts.mixture(x, own, backend=backend)
+    x[2], x[5, 3] = math.nan, math.inf
+    y = experts.mixture(x, own, backend=backend)
+    others = [0, 1, 3, 4, 6]
+    assert_close(y[others], clean[others].double())
+    assert not y[[2, 5]].isfinite().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiled_mixture_does_not_depend_on_its_threads(dtype: torch.dtype) -> None:
+    usable("numba", dtype)
+    own, threads = make_mixture(dtype, backend="numba"), torch.get_num_threads()
+    x = torch.randn(9, HIDDEN, generator=torch.Generator().manual_seed(4)).to(dtype)
+    answers = []
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        for _ in range(50):
+            answers.append(experts.mixture(x, own, residual=x, backend="numba"))
+    torch.set_num_threads(threads)
+    assert all(torch.equal(answers[0], answer) for answer in answers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

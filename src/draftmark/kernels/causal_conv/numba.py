@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -49,43 +49,64 @@ def _verify(words: Any) -> None:
     while item < words[1]:
         row, first = item // num_blocks, item % num_blocks * _BLOCK
         count = min(_BLOCK, channels - first)
+        tokens = Tokens(row * width, width, slots[row] * depth, depth, lengths[row])
         for j in range(width):
-            token = row * width + j
-            place, position = (slots[row], depth), lengths[row] + j
-            _convolve(x, by_tap, ring, token, place, position, taps, first, count, scratch)
-            jit.narrow(y, token, first, jit.floats_at(scratch.ctypes.data), count)
+            convolve(x, by_tap, ring, tokens, j, taps, first, count, scratch.ctypes.data)
+            jit.narrow(y, tokens.first + j, first, jit.floats_at(scratch.ctypes.data), count)
+        keep(x, ring, tokens, first, count, scratch.ctypes.data)
         item = jit.take(words)
 
 
+class Tokens(NamedTuple):
+    """The new tokens of a row: the first one's number, how many, where their slot's ring begins in
+    all rings, its depth, and the first one's position."""
+
+    first: int
+    width: int
+    ring: int
+    depth: int
+    length: int
+
+
 @jit.function
-def _convolve(
+def convolve(
     x: Any,
     by_tap: Any,
     ring: Any,
-    token: Any,
-    place: Any,
-    position: Any,
+    tokens: Any,
+    j: Any,
     taps: Any,
     first: Any,
     count: Any,
     scratch: Any,
 ) -> None:
-    """`count` channels of a token from `first` on, whose inputs are kept before they are used; at
-    the head of `scratch`. place: its slot and the ring's depth."""
-    slot, depth = place
-    total = jit.floats_at(scratch.ctypes.data)
-    inputs = jit.floats_at(scratch.ctypes.data + 4 * _BLOCK)
-    weights = jit.floats_at(scratch.ctypes.data + 8 * _BLOCK)
-    jit.widen(inputs, x, token, first, count)
-    jit.narrow(ring, slot * depth + position % depth, first, inputs, count)
+    """`count` channels of new token j from `first` on, at the address `scratch`, which has room for
+    three times as many. Of the ring only what is older than the new tokens is read."""
+    total = jit.floats_at(scratch)
+    inputs, weights = jit.floats_at(scratch + 4 * count), jit.floats_at(scratch + 8 * count)
     for c in range(count):
         total[c] = numba.float32(0.0)
     for tap in range(taps):
-        earlier = position - (taps - 1) + tap
-        if earlier >= 0:
-            jit.widen(inputs, ring, slot * depth + earlier % depth, first, count)
+        since = j - (taps - 1) + tap
+        position = tokens.length + since
+        if position >= 0:
+            if since >= 0:
+                jit.widen(inputs, x, tokens.first + since, first, count)
+            else:
+                place = tokens.ring + position % tokens.depth
+                jit.widen(inputs, ring, place, first, count)
             jit.widen(weights, by_tap, tap, first, count)
             for c in range(count):
                 total[c] += weights[c] * inputs[c]
     for c in range(count):
         total[c] *= jit.sigmoid(total[c])
+
+
+@jit.function
+def keep(x: Any, ring: Any, tokens: Any, first: Any, count: Any, scratch: Any) -> None:
+    """Those channels of all new tokens, into the ring."""
+    inputs = jit.floats_at(scratch)
+    for j in range(tokens.width):
+        jit.widen(inputs, x, tokens.first + j, first, count)
+        place = tokens.ring + (tokens.length + j) % tokens.depth
+        jit.narrow(ring, place, first, inputs, count)

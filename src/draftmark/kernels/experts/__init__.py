@@ -1,22 +1,22 @@
 """experts: the mixture-of-experts block, each token through the experts that its router chose.
 
     route(logits)  = ids, weights:   p = softmax(logits), the top_k largest; p or p / their sum
-    experts(x)     = sum_e w_e down_e( silu(gate_e x) * up_e x )  (+ sigmoid(g) s) (+ residual)
+    experts(x)     = sum_e w_e down_e( silu(gate_e x) * up_e x )
+    mixture(x)     = experts(x) by route(router x)  (+ sigmoid(g x) shared(x)) (+ residual)
 
 logits [N, E] in float32 at least, ids [N, top_k] int64, weights [N, top_k] in the logits' dtype;
-x [N, h] contiguous or a row slice, in the dtype of gate, up and down -> the same, contiguous;
-`shared` is g [N, 1], in the logits' dtype, and s [N, h], the answer of an expert that all share.
+x [N, h] contiguous or a row slice, in the dtype of gate, up and down -> the same, contiguous.
 Products are summed in at least fp32. What is between the two products is rounded to x's dtype, and
 so is what the second gives, as linear layers do (not by `reference` and `numba`); the sum over the
-experts is taken in W = promote(x.dtype, fp32) and rounded once. What is added joins it in W, before
-this rounding (`numba`) or, rounded again, after it. A row may hold anything, NaN included, and
-disturbs no other: unselected answers are left out, never multiplied by zero.
+experts is taken in W = promote(x.dtype, fp32) and rounded once. Router and g are in W. What is
+added joins the sum in W, before this rounding (`numba`) or, rounded again, after it. A row may hold
+anything, NaN included, and disturbs no other: unselected answers are left out, never multiplied by
+zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
@@ -24,17 +24,18 @@ from draftmark.kernels import linear
 from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.experts import few, grouped, onednn, reference
 from draftmark.kernels.experts import torch as plain
-from draftmark.kernels.experts.joined import joined
+from draftmark.kernels.experts.weights import Mixture, Shared
 
-__all__ = ["experts", "prepare", "route", "stored_bytes", "workspace_bytes"]
-
-
-def _then_joined(experts: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(x: Tensor, ids: Tensor, weights: Tensor, prepared: tuple, *added: Any) -> Tensor:
-        return joined(experts(x, ids, weights, prepared), *added)
-
-    return call
-
+__all__ = [
+    "Mixture",
+    "Shared",
+    "experts",
+    "mixture",
+    "prepare",
+    "route",
+    "stored_bytes",
+    "workspace_bytes",
+]
 
 _NUMBA = "draftmark.kernels.experts.numba"
 _ROUTE: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
@@ -51,9 +52,15 @@ _PREPARE = {
 }
 _EXPERTS: dict[str, Callable[..., Tensor]] = {
     "numba": Deferred(_NUMBA, "experts"),
-    "onednn": _then_joined(onednn.experts),
-    "reference": _then_joined(reference.experts),
-    "torch": _then_joined(plain.experts),
+    "onednn": onednn.experts,
+    "reference": reference.experts,
+    "torch": plain.experts,
+}
+_MIXTURE: dict[str, Callable[..., Tensor]] = {
+    "numba": Deferred(_NUMBA, "mixture"),
+    "onednn": onednn.mixture,
+    "reference": reference.mixture,
+    "torch": plain.mixture,
 }
 
 
@@ -74,12 +81,15 @@ def experts(
     ids: Tensor,
     weights: Tensor,
     prepared: tuple[Tensor, ...],
-    shared: tuple[Tensor, Tensor] | None = None,
-    residual: Tensor | None = None,
     backend: str,
 ) -> Tensor:
     """The ids of a row differ from one another."""
-    return _EXPERTS[backend](x, ids, weights, prepared, shared, residual)
+    return _EXPERTS[backend](x, ids, weights, prepared)
+
+
+def mixture(x: Tensor, mixture: Mixture, *, residual: Tensor | None = None, backend: str) -> Tensor:
+    """residual [N, h], any strides but the last contiguous."""
+    return _MIXTURE[backend](x, mixture, residual)
 
 
 def stored_bytes(prepared: tuple[Tensor, ...]) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from draftmark.kernels.experts import grouped
+from draftmark.kernels.experts import composed, grouped
 from draftmark.kernels.experts import torch as plain
+from draftmark.kernels.experts.weights import Mixture
 from draftmark.kernels.linear import onednn as linear
 from draftmark.kernels.silu_mul import torch as silu_mul
 
@@ -30,9 +31,14 @@ def experts(x: Tensor, ids: Tensor, weights: Tensor, prepared: tuple[Tensor, ...
         return plain.experts(x, ids, weights, prepared)
     num_experts = len(prepared) // 2
 
-    def expert(rows: Tensor, number: int) -> Tensor:
-        both = linear.linear(rows, prepared[number], None, None)
-        act = silu_mul.silu_mul(both)
+    def one(rows: Tensor, number: int) -> Tensor:
+        act = silu_mul.silu_mul(linear.linear(rows, prepared[number], None, None))
         return linear.linear(act, prepared[num_experts + number], None, None)
 
-    return grouped.experts(x, ids, weights, expert)
+    return grouped.experts(x, ids, weights, one)
+
+
+def mixture(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
+    return composed.mixture(
+        x, own, residual, route=plain.route, experts=experts, expert=plain.expert
+    )

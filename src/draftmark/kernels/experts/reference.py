@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from draftmark.kernels.experts import composed
+from draftmark.kernels.experts.weights import Mixture, Shared
 from draftmark.kernels.linear import reference as linear
 
 
@@ -32,3 +34,12 @@ def experts(x: Tensor, ids: Tensor, weights: Tensor, prepared: tuple[Tensor, ...
             act = linear.gated_linear(x[row : row + 1], (gate_up[expert],))
             y[row] += weight * linear.wide_linear(act, (down[expert],))[0]
     return y.to(x.dtype)
+
+
+def mixture(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
+    return composed.mixture(x, own, residual, route=route, experts=experts, expert=_expert)
+
+
+def _expert(x: Tensor, shared: Shared) -> Tensor:
+    act = linear.gated_linear(x, (shared.gate_up,))
+    return linear.linear(act, shared.down, None, None)

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from draftmark.kernels.experts import grouped
+from draftmark.kernels.experts import composed, grouped
+from draftmark.kernels.experts.weights import Mixture, Shared
 from draftmark.kernels.silu_mul import torch as silu_mul
 
 SLICE_BYTES = 64 << 20
@@ -83,6 +84,14 @@ def _whole(x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tenso
     chosen = answers.index_select(0, places.flatten()).to(weights.dtype)
     summed = torch.bmm(weights[:, None], chosen.view(num_tokens, top_k, hidden_size))
     return summed[:, 0].to(x.dtype)
+
+
+def mixture(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
+    return composed.mixture(x, own, residual, route=route, experts=experts, expert=expert)
+
+
+def expert(x: Tensor, shared: Shared) -> Tensor:
+    return F.linear(silu_mul.silu_mul(F.linear(x, shared.gate_up)), shared.down)
 
 
 def workspace_bytes(

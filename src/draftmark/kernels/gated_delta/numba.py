@@ -19,7 +19,7 @@ from draftmark.kernels import jit
 from draftmark.kernels.gated_delta.cache import FOLD_TOKENS, DeltaCache
 
 # From so many numbers on, one core is slower than waking the others.
-_SHARED_STATE, _SHARED_GATES = 1 << 14, 1 << 10
+SHARED_STATE, _SHARED_GATES = 1 << 14, 1 << 10
 _GATE_FLOOR = -100.0
 
 
@@ -52,23 +52,33 @@ def verify(
     q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
     num_heads, key_dim, value_dim = cache.state.shape[1:]
     out = torch.empty_like(v)
-    if cache.state.dtype != torch.float32:
-        raise TypeError(f"compiled kernels keep states in float32, not {cache.state.dtype}")
     _verify(
         len(slots) * num_heads,
-        *(num_heads, k.shape[1], key_dim, value_dim, width, cache.num_records),
-        *(jit.ints_of(slots), jit.ints_of(lengths), jit.ints_of(folds)),
-        *(cache.state.data_ptr(), cache.keys.data_ptr()),
-        *(cache.deltas.data_ptr(), cache.gates.data_ptr()),
+        *words_of(cache, slots, lengths, folds, width),
         *(*jit.words_of(q), *jit.words_of(k), *jit.words_of(v)),
         *(*jit.words_of(g), *jit.words_of(beta), *jit.words_of(out)),
-        is_shared=len(slots) * num_heads * key_dim * value_dim > _SHARED_STATE,
+        is_shared=len(slots) * num_heads * key_dim * value_dim > SHARED_STATE,
     )
     return out
 
 
-class _Call(NamedTuple):
-    """What follows the number of items: sizes, then addresses, then rows from `_INPUTS` on."""
+def words_of(
+    cache: DeltaCache, slots: Tensor, lengths: Tensor, folds: Tensor, width: int
+) -> tuple[int, ...]:
+    """For `call_of`."""
+    if cache.state.dtype != torch.float32:
+        raise TypeError(f"compiled kernels keep states in float32, not {cache.state.dtype}")
+    num_heads, key_dim, value_dim = cache.state.shape[1:]
+    return (
+        *(num_heads, cache.keys.shape[2], key_dim, value_dim, width, cache.num_records),
+        *(jit.ints_of(slots), jit.ints_of(lengths), jit.ints_of(folds)),
+        *(cache.state.data_ptr(), cache.keys.data_ptr()),
+        *(cache.deltas.data_ptr(), cache.gates.data_ptr()),
+    )
+
+
+class Call(NamedTuple):
+    """What follows the number of items: sizes, then addresses, then rows from `INPUTS` on."""
 
     num_heads: int
     key_heads: int
@@ -85,7 +95,7 @@ class _Call(NamedTuple):
     gates: int
 
 
-_INPUTS = 15
+INPUTS = 15
 
 
 class _Item(NamedTuple):
@@ -119,42 +129,46 @@ def _gates(words: Any) -> None:
     while token < words[1]:
         for head in range(words[2]):
             x = jit.read(a, token, head) + jit.read(dt_bias, 0, head)
-            above = numba.float32(0.0) if x < 0 else x
-            softplus = above + numba.float32(math.log1p(jit.exp(-abs(x))))
-            jit.write(g, token, head, -jit.read(decay, 0, head) * softplus)
+            jit.write(g, token, head, -jit.read(decay, 0, head) * softplus(x))
             jit.write(beta, token, head, jit.sigmoid(jit.read(b, token, head)))
         token = jit.take(words)
 
 
+@jit.function
+def softplus(x: Any) -> Any:
+    above = numba.float32(0.0) if x < 0 else x
+    return above + numba.float32(math.log1p(jit.exp(-abs(x))))
+
+
 @jit.Kernel
 def _verify(words: Any) -> None:
-    call = _call(words)
+    call = call_of(words)
     inputs = (
-        jit.rows(words, _INPUTS),
-        jit.rows(words, _INPUTS + 4),
-        jit.rows(words, _INPUTS + 8),
-        jit.rows(words, _INPUTS + 12),
-        jit.rows(words, _INPUTS + 16),
+        jit.rows(words, INPUTS),
+        jit.rows(words, INPUTS + 4),
+        jit.rows(words, INPUTS + 8),
+        jit.rows(words, INPUTS + 12),
+        jit.rows(words, INPUTS + 16),
     )
-    out = jit.rows(words, _INPUTS + 20)
-    scratch = np.empty(_scratch_size(call), np.float64)
+    out = jit.rows(words, INPUTS + 20)
+    scratch = np.empty(scratch_size(call), np.float64)
     number = jit.take(words)
     while number < words[1]:
         # Not its address: the array must live until the last call.
-        _run(call, inputs, out, scratch, number)
+        run_item(call, inputs, out, scratch, number)
         number = jit.take(words)
 
 
 @jit.function
-def _scratch_size(call: Any) -> Any:
+def scratch_size(call: Any) -> Any:
     floats = 2 * call.width * call.key_dim + 2 * call.value_dim
     floats += FOLD_TOKENS * (call.key_dim + call.value_dim)
     return FOLD_TOKENS + call.width + floats // 2
 
 
 @jit.function
-def _call(words: Any) -> Any:
-    return _Call(
+def call_of(words: Any) -> Any:
+    return Call(
         words[2],
         words[3],
         words[4],
@@ -172,7 +186,7 @@ def _call(words: Any) -> Any:
 
 
 @jit.function
-def _run(call: Any, inputs: Any, out: Any, scratch: Any, number: Any) -> None:
+def run_item(call: Any, inputs: Any, out: Any, scratch: Any, number: Any) -> None:
     row, head = number // call.num_heads, number % call.num_heads
     slot, length = jit.ints_at(call.slots)[row], jit.ints_at(call.lengths)[row]
     key_head, count = head // (call.num_heads // call.key_heads), length % FOLD_TOKENS

@@ -68,7 +68,7 @@ def _plain(words: Any) -> None:
     item = jit.take(words)
     while item < words[1]:
         for head in range(num_heads):
-            scale = _normed(x, weight, item, head, size, eps, scratch)
+            scale = normed(x, weight, item, head, size, eps, scratch)
             jit.narrow(y, item, head, jit.floats_at(scratch.ctypes.data), size)
             scales[item * num_heads + head] = scale
         item = jit.take(words)
@@ -83,13 +83,13 @@ def _gated(words: Any) -> None:
     item = jit.take(words)
     while item < words[1]:
         for head in range(num_heads):
-            _normed(x, (words[16], words[17], 0, 0), item, head, size, eps, scratch)
-            _opened(y, gate, item, head, size, words[19], scratch)
+            normed(x, (words[16], words[17], 0, 0), item, head, size, eps, scratch)
+            opened(y, gate, item, head, size, words[19], scratch)
         item = jit.take(words)
 
 
 @jit.function
-def _normed(x: Any, weight: Any, item: Any, head: Any, size: Any, eps: Any, scratch: Any) -> Any:
+def normed(x: Any, weight: Any, item: Any, head: Any, size: Any, eps: Any, scratch: Any) -> Any:
     """The scale of a row; the row normed at the head of `scratch`."""
     row = jit.floats_at(scratch.ctypes.data)
     weights = jit.floats_at(scratch.ctypes.data + 4 * size)
@@ -106,7 +106,7 @@ def _normed(x: Any, weight: Any, item: Any, head: Any, size: Any, eps: Any, scra
 
 
 @jit.function
-def _opened(y: Any, gate: Any, item: Any, head: Any, size: Any, is_silu: Any, scratch: Any) -> None:
+def opened(y: Any, gate: Any, item: Any, head: Any, size: Any, is_silu: Any, scratch: Any) -> None:
     """The row at the head of `scratch`, rounded to the gate's dtype, times the gate's opening."""
     row = jit.floats_at(scratch.ctypes.data)
     gates = jit.floats_at(scratch.ctypes.data + 4 * size)
