@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any
 
@@ -35,7 +35,9 @@ exact: Any = numba.njit(fastmath={"contract", "nsz"}, error_model="numpy", cache
 _libraries = ctypes.CDLL(torch._C.__file__)
 _in_team = _libraries.GOMP_parallel
 _in_team.restype, _in_team.argtypes = None, (ctypes.c_void_p,) * 2 + (ctypes.c_uint,) * 2
-BARRIER = ctypes.cast(_libraries.GOMP_barrier, ctypes.c_void_p).value or 0  # for `wait`
+_barrier = ctypes.cast(_libraries.GOMP_barrier, ctypes.c_void_p).value
+assert _barrier is not None
+BARRIER = _barrier  # for `wait`
 
 
 class Kernel:
@@ -45,9 +47,8 @@ class Kernel:
     def __init__(self, body: Callable[[Any], None]) -> None:
         self._body = body
 
-    def __call__(self, num_items: int, *words: int, is_shared: bool) -> Sequence[int]:
-        """`is_shared`: by all of torch's threads. Worth it from about 10 us of work. Returns the
-        words as the kernel leaves them."""
+    def __call__(self, num_items: int, *words: int, is_shared: bool) -> None:
+        """`is_shared`: by all of torch's threads. Worth it from about 10 us of work."""
         alone, address = self._entry
         block = array("q", (0, num_items, *words))
         threads = torch.get_num_threads() if is_shared else 1
@@ -55,7 +56,6 @@ class Kernel:
             alone(block.buffer_info()[0])
         else:
             _in_team(address, block.buffer_info()[0], threads, 0)
-        return block
 
     @cached_property
     def _entry(self) -> tuple[Callable[..., None], int]:

@@ -49,6 +49,21 @@ def _count(words: Any) -> None:
         item = jit.take(words)
 
 
+@jit.Kernel
+def _reverse(words: Any) -> None:
+    """Two parts with a counter each: the second reads what other threads wrote in the first."""
+    first, second = jit.ints_at(words[2]), jit.ints_at(words[3])
+    item = jit.take(words)
+    while item < words[1]:
+        first[item] = item + 1
+        item = jit.take(words)
+    jit.wait(words[4])
+    item = jit.take_by(words, 5)
+    while item < words[1]:
+        second[item] = first[words[1] - 1 - item]
+        item = jit.take_by(words, 5)
+
+
 def exponentials(x: Tensor) -> Tensor:
     out = torch.empty(2, len(x))
     _exponentials(len(x), x.data_ptr(), out.data_ptr(), is_shared=False)
@@ -115,3 +130,12 @@ def test_it_comes_first_where_it_can_run(op: str) -> None:
     for dtype in (torch.float16, torch.float64):
         assert "numba" not in available(op, device=CPU, dtype=dtype)
     assert "numba" not in available(op, device=torch.device("cuda"), dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_threads_wait_for_one_another_between_the_parts(is_shared: bool) -> None:
+    count = 257
+    for _ in range(200):
+        first, second = torch.zeros(2, count, dtype=torch.int64)
+        _reverse(count, first.data_ptr(), second.data_ptr(), jit.BARRIER, 0, is_shared=is_shared)
+        assert torch.equal(second, torch.arange(count, 0, -1))
