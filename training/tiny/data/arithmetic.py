@@ -12,11 +12,14 @@ copy words of the question and write their calculation as "12 + 7 = 19", with "*
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from training.tiny.conversation import Conversation, Split
+from training.tiny.data.arithmetic_composed import composed_frames
 from training.tiny.data.arithmetic_families import TRAINING
 from training.tiny.data.arithmetic_frames import (
     APPENDING,
@@ -28,6 +31,7 @@ from training.tiny.data.arithmetic_frames import (
     Frame,
     Op,
     Question,
+    owners_of,
 )
 from training.tiny.data.arithmetic_held_out import HELD_OUT
 
@@ -40,6 +44,11 @@ LARGEST_PRODUCT = 600
 LEAST_STEPS, MOST_STEPS = 2, 4
 _NOTES = (10, 20, 50, 100, 200, 500)
 _ATTEMPTS = 1000
+
+# How often training says a thing with an open word.
+_OPEN_NAMES, _OPEN_THINGS, _OPEN_BOXES = 0.4, 0.4, 0.25
+_OPEN_ADJECTIVES, _OPEN_PLACES = 0.2, 0.15
+_PREPOSITIONS = ("at", "near", "in", "behind", "with", "during", "before")
 
 _PRODUCTS = frozenset({Op.GROUPS, Op.ADD_GROUPS, Op.TAKE_GROUPS})
 _MULTIPLYING = frozenset({Op.TIMES, Op.TIMES_AS})
@@ -84,7 +93,7 @@ def draw_problem(random: Random, split: Split) -> Problem:
 def draw_from(random: Random, collection: Collection, family: Family) -> Problem:
     for _ in range(_ATTEMPTS):
         frames = [
-            frame
+            _mixed(random, collection, family, frame)
             for stage in family.stages
             for frame in random.sample(stage.frames, random.randint(stage.least, stage.most))
         ]
@@ -96,6 +105,31 @@ def draw_from(random: Random, collection: Collection, family: Family) -> Problem
             except _Misfit:
                 continue
     raise RuntimeError(f"family {family.name!r} has no problem within the ranges")
+
+
+def _mixed(random: Random, collection: Collection, family: Family, frame: Frame) -> Frame:
+    """The clause, or now and then another that does the same."""
+    chance = random.random()
+    if family.owners or frame.fixed is not None or chance >= collection.mixed + collection.composed:
+        return frame
+    if chance < collection.composed and not frame.present.product_label:
+        alike = composed_frames().get((frame.op, owners_of(frame)), ())
+    else:
+        alike = _alike(collection).get((frame.op, owners_of(frame)), ())
+    return random.choice(alike) if alike else frame
+
+
+@cache
+def _alike(collection: Collection) -> Mapping[tuple[Op, str], tuple[Frame, ...]]:
+    """Clauses of people by what they do and whom they speak of, those with boxes left out."""
+    found: dict[tuple[Op, str], list[Frame]] = defaultdict(list)
+    for families in collection.families.values():
+        for family in families:
+            for stage in family.stages:
+                for frame in () if family.owners else stage.frames:
+                    if "{box" not in frame.source and frame.fixed is None:
+                        found[frame.op, owners_of(frame)].append(frame)
+    return {key: tuple(alike) for key, alike in found.items()}
 
 
 def _count_calculations(frames: list[Frame], question: Question) -> int:
@@ -297,12 +331,20 @@ def _draw_words(random: Random, collection: Collection, family: Family) -> dict[
             name = random.choice(random.choice((collection.girls, collection.boys)))
             if name not in owners:
                 owners.append(name)
-    thing, things = random.choice(family.thing_pairs)
-    box, boxes = random.choice(family.box_pairs)
+        if collection.open_words:
+            owners = [
+                random.choice(collection.open_words).capitalize()
+                if random.random() < _OPEN_NAMES
+                else owner
+                for owner in owners
+            ]
+    thing, things = _draw_noun(random, collection, family.thing_pairs, _OPEN_THINGS)
+    box, boxes = _draw_noun(random, collection, family.box_pairs, _OPEN_BOXES)
     he, his, him = ("she", "her", "her") if is_girl else ("he", "his", "him")
     return {
         # Where families own less than three, their frames speak of fewer.
         **dict(zip("ABC", owners, strict=False)),
+        "other": random.choice(collection.open_words) if collection.open_words else "",
         "thing": thing,
         "things": things,
         "box": box,
@@ -313,6 +355,22 @@ def _draw_words(random: Random, collection: Collection, family: Family) -> dict[
         "He": he.capitalize(),
         "His": his.capitalize(),
     }
+
+
+def _draw_noun(
+    random: Random, collection: Collection, pairs: tuple[tuple[str, str], ...], share: float
+) -> tuple[str, str]:
+    """One and many: declared ones, open words, or either with an open word before it."""
+    one, many = random.choice(pairs)
+    if not collection.open_words:
+        return one, many
+    if random.random() < share:
+        one = random.choice(collection.open_words)
+        many = f"{one}s"
+    if random.random() < _OPEN_ADJECTIVES:
+        adjective = random.choice(collection.open_words)
+        one, many = f"{adjective} {one}", f"{adjective} {many}"
+    return one, many
 
 
 def _spell(random: Random, move: _Move) -> tuple[str, str, str, str]:
@@ -368,8 +426,20 @@ def _join(
     else:
         clause = text.format_map(words)
     if frame.can_follow and sentences and random.random() < 0.25:
-        clause = f"{random.choice(collection.links)} {_lower(clause, frame)}"
+        clause = f"{_link(random, collection)} {_lower(clause, frame)}"
+    if collection.open_words and random.random() < _OPEN_PLACES:
+        clause = f"{clause} {_place(random, collection)}"
     sentences.append(f"{_capital(clause)}.")
+
+
+def _link(random: Random, collection: Collection) -> str:
+    if collection.open_words and random.random() < 0.4:
+        return _capital(_place(random, collection))
+    return random.choice(collection.links)
+
+
+def _place(random: Random, collection: Collection) -> str:
+    return f"{random.choice(_PREPOSITIONS)} the {random.choice(collection.open_words)}"
 
 
 def _lower(clause: str, frame: Frame) -> str:

@@ -33,6 +33,7 @@ from training.tiny.data.arithmetic_frames import (
     total,
     words,
 )
+from training.tiny.data.open_words import open_words
 
 _FRUIT = nouns("""
     apple/apples, pear/pears, orange/oranges, banana/bananas, lemon/lemons, plum/plums,
@@ -2774,4 +2775,7 @@ TRAINING = Collection(
         "A little later",
         "Soon",
     ),
+    open_words=open_words(),
+    mixed=0.3,
+    composed=0.4,
 )

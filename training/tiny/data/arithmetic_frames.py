@@ -214,15 +214,22 @@ class Family:
         object.__setattr__(self, "box_pairs", tuple(_pair(noun) for noun in self.boxes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Collection:
-    """Everything that one split draws from. `links` stand before a clause that changes a value."""
+    """Everything that one split draws from. `links` stand before a clause that changes a value.
+
+    Only training varies what is declared: names, things and scenery are at times `open_words`, a
+    `mixed` share of the clauses is another family's, and a `composed` one is put together.
+    """
 
     families: dict[Structure, tuple[Family, ...]]
     girls: tuple[str, ...]
     boys: tuple[str, ...]
     scenes: tuple[str, ...]
     links: tuple[str, ...]
+    open_words: tuple[str, ...] = ()
+    mixed: float = 0.0
+    composed: float = 0.0
 
 
 def _pair(noun: str) -> tuple[str, str]:
@@ -258,6 +265,11 @@ def _frame(op: Op, source: str, fixed: int | None = None) -> Frame:
         has_subject=source.startswith("{A} "),
         can_follow=source.startswith(("{", "[{")) and op not in APPENDING | {Op.GOAL, Op.NOTE},
     )
+
+
+def owners_of(frame: Frame) -> str:
+    """Whom the clause speaks of, as letters."""
+    return "".join(owner for owner in "ABC" if f"{{{owner}}}" in frame.source)
 
 
 def start(source: str) -> Frame:

@@ -18,12 +18,12 @@ from training.tiny.data.tool_held_out import HELD_OUT
 from training.tiny.data.tool_material import Material, groups, words
 from training.tiny.data.tool_values import (
     MONTHS,
+    VALUES,
     made_up,
     name,
     phrase,
     pick,
     sentence,
-    shaped,
     word,
 )
 
@@ -172,6 +172,13 @@ _TRAIN_QUESTIONS: dict[str, tuple[str, ...]] = {
         "What is right before {x}?",
         "Tell me what comes right before {x}.",
     ),
+    "lines": (
+        "Put each on its own line: {x}",
+        "One a line: {x}",
+        "Write these one below the other: {x}",
+        "Make lines of {x}",
+        "List {x}",
+    ),
     "introduce": ("My name is {x}.", "I am {x}.", "Hello, I am {x}", "Hi, my name is {x}."),
     "recall": ("What is my name?", "Who am I?", "Do you know my name?", "Say my name."),
 }
@@ -193,6 +200,7 @@ _HELD_OUT_QUESTIONS: dict[str, tuple[str, ...]] = {
     "colour": ("Say what colour {x} has.", "The colour of {x}?"),
     "after": ("Say what comes next after {x}.", "And after {x}?"),
     "before": ("Say what comes right before {x}.", "And before {x}?"),
+    "lines": ("Write one on each line: {x}", "Each on a line of its own: {x}"),
     "introduce": ("Hello tiny, my name is {x}.", "I'm {x}."),
     "recall": ("Tell me my name.", "Please say my name."),
 }
@@ -238,10 +246,25 @@ def _repeat(random: Random, material: Material) -> _Drawn:
     elif chance < 0.6:
         text = phrase(random, strings)
     elif chance < 0.8:
-        text = shaped(random, strings.codes)
+        text = " ".join(_any_strings(random, material))
     else:
         text = name(random, strings)
     return text, "", "Repeat the text.", text
+
+
+def _any_strings(random: Random, material: Material) -> list[str]:
+    """Two to eight names and values of all kinds."""
+    strings = []
+    for _ in range(2 + int(random.random() * 7)):
+        kind = pick(random, ("word", "word", "word", "name", "code", "digits", "file", "city"))
+        strings.append(str(VALUES[kind](random, material.strings)))
+    return strings
+
+
+def _lines(random: Random, material: Material) -> _Drawn:
+    """Copying to where no space stands before a word, as in a tool's call."""
+    listed = _any_strings(random, material)
+    return ", ".join(listed), "", f"Lines: {len(listed)}.", "\n".join(listed)
 
 
 def _one_word(random: Random, material: Material) -> str:
@@ -337,6 +360,7 @@ _TASKS: dict[str, Callable[[Random, Material], _Drawn]] = {
     "spell": _spell,
     "capitals": _capitals,
     "reverse": _reverse,
+    "lines": _lines,
     "first": _first,
     "last": _last,
     "count": _count,
@@ -345,7 +369,9 @@ _TASKS: dict[str, Callable[[Random, Material], _Drawn]] = {
     "after": _after,
     "before": _before,
 }
-_SINGLE = (*_TASKS, "repeat", "repeat", "spell", "reverse", "count", "greeting", "identity")
+# Copying is what calls are made of.
+_COPYING = ("repeat",) * 8 + ("lines",) * 10
+_SINGLE = (*_TASKS, *_COPYING, "spell", "reverse", "count", "greeting", "identity")
 
 
 def draw_exchange(random: Random, split: Split) -> Exchange:

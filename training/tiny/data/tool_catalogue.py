@@ -3,6 +3,7 @@ other's hard negatives: "cancel the booking" must not stand beside a tool `delet
 
 from __future__ import annotations
 
+from training.tiny.data.open_words import open_pieces, open_words
 from training.tiny.data.tool_material import ENUM, Material, Strings, Wordings, groups, named, words
 
 _VERBS = groups("""
@@ -410,6 +411,8 @@ A9A9A9 AAA_9999 aaa-999 aa99aa AA999 9A-99999 #9999 A-9A
         "is the {t} still {a}?",
         "{n} lost the {t}",
     ),
+    open_words=open_words(),
+    open_pieces=open_pieces(),
 )
 
 _WORDINGS = Wordings(
@@ -606,7 +609,7 @@ TRAIN = Material(
     parameters=named(_PARAMETERS, _CHOICES),
     choices=_CHOICES,
     modifiers=words(_MODIFIERS),
-    invented=0.15,
+    invented=0.5,
     failures=(
         "not found",
         "access denied",

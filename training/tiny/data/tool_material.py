@@ -32,8 +32,10 @@ def named(kinds: Mapping[str, str], choices: Mapping[str, tuple[str, ...]]) -> P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strings:
-    """Where argument strings come from. In `codes`, A is a capital letter, a a small one, 9 a
-    digit, and x a hexadecimal digit."""
+    """Where argument strings come from. `open_words` and what can be put together of `open_pieces`
+    name what has no meaning here, and codes have any shape; without them names are made of
+    `syllables`, and codes are of the shapes listed. In `codes`, A is a capital letter, a a small
+    one, 9 a digit, and x a hexadecimal digit."""
 
     adjectives: tuple[str, ...]
     things: tuple[str, ...]
@@ -49,6 +51,8 @@ class Strings:
     years: tuple[int, int]
     times: tuple[str, ...]
     sentences: tuple[str, ...]
+    open_words: tuple[str, ...] = ()
+    open_pieces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,8 @@ class Wordings:
 class Material:
     """One split's catalogue. The first group of `verbs` asks for information. `parameters` holds
     (name, kind of value), `choices` an enum parameter's possible values by its name. `invented` is
-    the share of verbs, of nouns and of parameters' names that are made up: matching them must not
-    rest on words known by heart."""
+    the share of verbs, of nouns and of words in parameters' names that are such names: matching
+    them must not rest on words known by heart."""
 
     verbs: Groups
     nouns: Groups

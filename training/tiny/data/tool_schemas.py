@@ -130,8 +130,7 @@ def draw_parameters(
         if kind in _UNMODIFIED or random.random() > 0.4:
             heads.append((head, kind))
             continue
-        first = pick(random, material.modifiers)
-        second = pick(random, material.modifiers)
+        first, second = _modifier(random, material), _modifier(random, material)
         heads.append((f"{first}_{head}", kind))
         if first != second and len(heads) < count and random.random() < 0.4:
             heads.append((f"{second}_{head}", kind))
@@ -146,6 +145,12 @@ def draw_parameters(
         )
         for index, (head, kind) in enumerate(heads)
     )
+
+
+def _modifier(random: Random, material: Material) -> str:
+    if random.random() < material.invented:
+        return made_up(random, material.strings)
+    return pick(random, material.modifiers)
 
 
 def _options(random: Random, material: Material, head: str) -> tuple[str, ...]:

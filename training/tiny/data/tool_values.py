@@ -15,6 +15,7 @@ MONTHS = words(
     "January February March April May June July August September October November December"
 )
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SEPARATORS = ("-", "-", "-", ":", ":", "/", ".", "_", "+", "#", " ", "")
 _ALPHABETS = {
     "A": _LETTERS.upper(),
     "a": _LETTERS,
@@ -29,14 +30,20 @@ def pick(random: Random, items: Sequence[Item]) -> Item:
 
 
 def made_up(random: Random, strings: Strings) -> str:
-    """A name of two or three syllables, small letters."""
+    """A name in small letters: an open word, two or three pieces of words, or of syllables."""
+    chance = random.random()
+    if strings.open_words and chance < 0.4:
+        return pick(random, strings.open_words)
+    if strings.open_pieces and chance < 0.85:
+        name = pick(random, strings.open_pieces) + pick(random, strings.open_pieces)
+        return name if random.random() < 0.75 else name + pick(random, strings.open_pieces)
     word = pick(random, strings.syllables) + pick(random, strings.syllables)
     return word if random.random() < 0.6 else word + pick(random, strings.syllables)
 
 
 def word(random: Random, strings: Strings) -> str:
     chance = random.random()
-    if chance < 0.25:
+    if chance < (0.6 if strings.open_words else 0.25):
         return made_up(random, strings)
     return pick(random, strings.things if chance < 0.8 else strings.adjectives)
 
@@ -73,10 +80,28 @@ def phrase(random: Random, strings: Strings) -> str:
 
 def shaped(random: Random, shapes: Sequence[str]) -> str:
     """One of the shapes with its placeholders filled; other characters stay."""
-    return "".join(
-        pick(random, _ALPHABETS[sign]) if sign in _ALPHABETS else sign
-        for sign in pick(random, shapes)
-    )
+    return filled(random, pick(random, shapes))
+
+
+def any_shape(random: Random, signs: str) -> str:
+    """One to four runs of one placeholder of `signs` each, up to five long, with the same sign, or
+    none, between them."""
+    between = pick(random, _SEPARATORS)
+    runs = [
+        pick(random, signs) * (1 + int(random.random() * 5))
+        for _ in range(1 + int(random.random() * 4))
+    ]
+    return between.join(runs)
+
+
+def filled(random: Random, shape: str) -> str:
+    return "".join(pick(random, _ALPHABETS[sign]) if sign in _ALPHABETS else sign for sign in shape)
+
+
+def code(random: Random, strings: Strings, shapes: Sequence[str], signs: str) -> str:
+    if strings.open_words and random.random() < 0.5:
+        return filled(random, any_shape(random, signs))
+    return shaped(random, shapes)
 
 
 def email(random: Random, strings: Strings) -> str:
@@ -93,6 +118,8 @@ def email(random: Random, strings: Strings) -> str:
 
 
 def date(random: Random, strings: Strings) -> str:
+    if strings.open_words and random.random() < 0.3:
+        return filled(random, any_shape(random, "9"))
     first, last = strings.years
     return pick(random, strings.dates).format(
         y=first + int(random.random() * (last - first + 1)),
@@ -103,6 +130,8 @@ def date(random: Random, strings: Strings) -> str:
 
 
 def time(random: Random, strings: Strings) -> str:
+    if strings.open_words and random.random() < 0.3:
+        return filled(random, any_shape(random, "9"))
     return pick(random, strings.times).format(
         h=int(random.random() * 24),
         k=1 + int(random.random() * 12),
@@ -167,9 +196,9 @@ VALUES: dict[str, Callable[[Random, Strings], Value]] = {
     "person": person,
     "city": city,
     "phrase": phrase,
-    "code": lambda random, strings: shaped(random, strings.codes),
-    "digits": lambda random, strings: shaped(random, strings.digits),
-    "hex": lambda random, strings: shaped(random, strings.hexadecimals),
+    "code": lambda random, strings: code(random, strings, strings.codes, "AAa99x"),
+    "digits": lambda random, strings: code(random, strings, strings.digits, "9"),
+    "hex": lambda random, strings: code(random, strings, strings.hexadecimals, "x"),
     "email": email,
     "date": date,
     "time": time,
