@@ -12,7 +12,15 @@ import numba
 from numba import types
 from numba.extending import overload
 
-from draftmark.kernels.jit import from_half, function, sigmoid, to_half
+from draftmark.kernels.jit import (
+    AHEAD_BYTES,
+    address_of,
+    from_half,
+    function,
+    prefetch,
+    sigmoid,
+    to_half,
+)
 
 FILLED_UP = 3
 _ZERO = numba.float32(0.0)
@@ -28,6 +36,11 @@ def rounded(value: Any, like: Any) -> Any:
     raise NotImplementedError
 
 
+def item_bytes(pointer: Any) -> Any:
+    """In kernels: of what a pointer points at."""
+    raise NotImplementedError
+
+
 @overload(wide, inline="always", strict=False)
 def _wide(value: Any) -> Any:
     if isinstance(value, types.Float):
@@ -40,6 +53,21 @@ def _rounded(value: Any, like: Any) -> Any:
     if isinstance(like.dtype, types.Float):
         return lambda value, like: value
     return lambda value, like: from_half(to_half(value))
+
+
+@overload(item_bytes, inline="always", strict=False)
+def _item_bytes(pointer: Any) -> Any:
+    if isinstance(pointer.dtype, types.Float):
+        return lambda pointer: 4
+    return lambda pointer: 2
+
+
+@function
+def ask_ahead(weights: Any, first: Any, count: Any) -> None:
+    """Have weights brought near that follow `count` ones from `first` on, which are about to be
+    read, at a distance."""
+    size = item_bytes(weights)
+    prefetch(address_of(weights) + size * first + AHEAD_BYTES, size * count)
 
 
 @function

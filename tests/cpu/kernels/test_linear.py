@@ -141,6 +141,23 @@ def test_strips_give_what_the_weight_does(rows: int, num_out: int, num_in: int) 
         torch.testing.assert_close(y.double(), product, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("num_out", [2, 255, 513])
+@pytest.mark.parametrize("rows", range(6))
+def test_a_heads_plain_weight_is_read_as_it_is(rows: int, num_out: int) -> None:
+    """Blocks of outputs with every ending; of more rows than the kernel takes only the largest
+    logits are exact."""
+    usable("numba", torch.bfloat16)
+    torch.manual_seed(rows)
+    x = torch.randn(rows, 80).bfloat16()[:, :72]
+    weight = torch.randn(num_out, 72).bfloat16() / 8
+    plain = linear.prepare_wide(weight, is_kept=False, backend="numba")
+    y = linear.wide_linear(x, plain, backend="numba")
+    assert y.dtype == torch.float32 and y.shape == (rows, num_out)
+    product = x.double() @ weight.double().T
+    error = 1e-5 if rows <= 4 else 2**-7
+    torch.testing.assert_close(y.double(), product, rtol=error, atol=error)
+
+
 def test_what_is_not_finite_comes_through_strips_in_its_row() -> None:
     usable("numba", torch.bfloat16)
     weight = torch.ones(64, 32).bfloat16()

@@ -102,6 +102,7 @@ def _verify(words: Any) -> None:
     z = 2 * call.key_heads * call.key_dim + values
     number = jit.take(words)
     while number < words[1]:
+        rule.ask_for(call, number)
         base = own.ctypes.data
         room = _Room(
             base,

@@ -336,6 +336,8 @@ def _act_block(
     for i in range(block * _FEATURES, min(size, (block + 1) * _FEATURES)):
         gate = first_weight + i * hidden_size
         up = gate + size * hidden_size
+        dots.ask_ahead(gate_up, gate, hidden_size)
+        dots.ask_ahead(gate_up, up, hidden_size)
         first = 0
         while first < len(chosen):
             count = min(4, len(chosen) - first)
@@ -405,6 +407,7 @@ def _add_block(
     for left in range(0, num_columns, 2):
         right = min(left + 1, num_columns - 1)
         a, b = first_weight + left * size, first_weight + right * size
+        dots.ask_ahead(down, a, 2 * size)
         first = 0
         while first < len(chosen):
             count = min(4, len(chosen) - first)

@@ -154,6 +154,7 @@ def _verify(words: Any) -> None:
     scratch = np.empty(scratch_size(call), np.float64)
     number = jit.take(words)
     while number < words[1]:
+        ask_for(call, number)
         # Not its address: the array must live until the last call.
         run_item(call, inputs, out, scratch, number)
         number = jit.take(words)
@@ -205,6 +206,19 @@ def run_item(call: Any, inputs: Any, out: Any, scratch: Any, number: Any) -> Non
         for i in range(count + j):
             _see_record(call, item, j, i)
         _finish(call, item, inputs, out, j)
+
+
+@jit.function
+def ask_for(call: Any, number: Any) -> None:
+    """Have the records of an item brought near, and the first lines of its state."""
+    row, head = number // call.num_heads, number % call.num_heads
+    slot, length = jit.ints_at(call.slots)[row], jit.ints_at(call.lengths)[row]
+    key_head, count = head // (call.num_heads // call.key_heads), length % FOLD_TOKENS
+    item = _Item(row, head, key_head, slot, length, count, 0, 0, 0, 0)
+    jit.prefetch(_line_at(call, item, 0), jit.AHEAD_BYTES)
+    for position in range(length - count, length):
+        jit.prefetch(jit.address_of(_key_at(call, item, position)), 4 * call.key_dim)
+        jit.prefetch(jit.address_of(_delta_at(call, item, position)), 4 * call.value_dim)
 
 
 @jit.function
@@ -331,7 +345,10 @@ def _see_state(call: Any, item: Any, j: Any) -> None:
         of_k[e] = of_q[e] = numba.float32(0.0)
     whole = call.key_dim - call.key_dim % 4
     for d in range(0, whole, 4):
-        x0, x1, x2, x3 = _four(_line_at(call, item, d), call.value_dim)
+        line = _line_at(call, item, d)
+        if j == 0:
+            jit.prefetch(line + jit.AHEAD_BYTES, 16 * call.value_dim)
+        x0, x1, x2, x3 = _four(line, call.value_dim)
         k0, k1, k2, k3 = k[d], k[d + 1], k[d + 2], k[d + 3]
         q0, q1, q2, q3 = q[d], q[d + 1], q[d + 2], q[d + 3]
         for e in range(call.value_dim):

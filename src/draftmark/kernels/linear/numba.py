@@ -2,7 +2,8 @@
 
 A call of oneDNN takes 25 us besides the product, and gate and up are two. A kernel here reads the
 same weights, a strip of outputs at a time (see `strips`), and adds bias, residual or gate before
-rounding. More rows, and weights that have no strips, are oneDNN's.
+rounding. More rows, and weights that have no strips, are oneDNN's; a head's plain weight is read as
+it is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from draftmark.kernels.linear.strips import WIDTH, Strips, prepare
 MOST_ROWS = 4
 # From so many weights on, one core is slower than waking the others.
 _SHARED_WEIGHTS = 1 << 16
+# Of an item of a plain weight.
+_OUTPUTS = 256
 _NONE = (0, 0, 0, 0)
 
 
@@ -47,11 +50,20 @@ def linear(x: Tensor, weight: Strips, bias: Tensor | None, residual: Tensor | No
 
 
 def wide_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
-    """In float32 from the strips; oneDNN's binding rounds."""
+    """In float32; oneDNN's binding rounds."""
     weight, *strips = prepared
-    if not strips or len(x) > MOST_ROWS or strips[0].address == 0:
+    if len(x) > MOST_ROWS or (strips and strips[0].address == 0):
         return onednn.wide_linear(x, (weight, *(own.packed for own in strips)))
-    return _product(x, strips[0], None, (None, None), None, torch.float32)
+    if strips:
+        return _product(x, strips[0], None, (None, None), None, torch.float32)
+    y = torch.empty(len(x), len(weight), dtype=torch.float32)
+    assert jit.is_half(weight) and weight.is_contiguous()
+    _plain(
+        -(-len(weight) // _OUTPUTS),
+        *(len(x), *weight.shape, weight.data_ptr(), y.data_ptr(), *jit.words_of(x)),
+        is_shared=weight.numel() >= _SHARED_WEIGHTS,
+    )
+    return y
 
 
 def gated_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
@@ -118,6 +130,36 @@ def _products(words: Any) -> None:
         strip = jit.take(words)
 
 
+@jit.Kernel
+def _plain(words: Any) -> None:
+    """An item is a block of outputs."""
+    num_rows, num_out, num_in = words[2], words[3], words[4]
+    weight, out = jit.halves_at(words[5]), jit.floats_at(words[6])
+    room = np.empty(MOST_ROWS * num_in, np.float32)
+    for m in range(num_rows):
+        line = jit.floats_at(room.ctypes.data + 4 * m * num_in)
+        jit.widen(line, jit.rows(words, 7), m, 0, num_in)
+    block = jit.take(words)
+    while block < words[1]:
+        rows = jit.floats_at(room.ctypes.data)  # not the array: its indices may be negative
+        for left in range(block * _OUTPUTS, min(num_out, (block + 1) * _OUTPUTS), 2):
+            right = min(left + 1, num_out - 1)
+            a, b = left * num_in, right * num_in
+            dots.ask_ahead(weight, a, 2 * num_in)
+            if num_rows >= dots.FILLED_UP:
+                z, last = 2 * num_in, (num_rows - 1) * num_in
+                lefts, rights = dots.pair_of_four(weight, a, b, rows, 0, num_in, z, last, num_in)
+                for m in range(num_rows):
+                    out[m * num_out + left] = lefts[m]
+                    out[m * num_out + right] = rights[m]
+            else:
+                for m in range(num_rows):
+                    both = dots.pair(weight, a, b, rows, m * num_in, num_in)
+                    out[m * num_out + left] = both[0]
+                    out[m * num_out + right] = both[1]
+        block = jit.take(words)
+
+
 @jit.function
 def _sum_strip(
     weight: Any,
@@ -181,7 +223,11 @@ def _emit_loop(builder: Any, at: Any, rows: list[Any], pairs: Any) -> list[Any]:
     # Of few rows each has two sums, or additions would wait for one another.
     count = 2 if len(rows) < 4 else 1
     sums = [[builder.phi(_FLOATS) for _ in range(count)] for _ in rows]
-    halves = _emit_halves(builder, builder.add(at, _times(builder, pair, 4 * WIDTH)))
+    weights = builder.add(at, _times(builder, pair, 4 * WIDTH))
+    for line in range(0, 4 * WIDTH, jit.LINE_BYTES):
+        ahead = ir.Constant(_LONG, jit.AHEAD_BYTES + line)
+        jit.emit_prefetch(builder, builder.add(weights, ahead))
+    halves = _emit_halves(builder, weights)
     ends = []
     for row, own in zip(rows, sums, strict=True):
         values = _emit_values(builder, builder.add(row, _times(builder, pair, 8)))
