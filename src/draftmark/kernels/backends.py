@@ -40,7 +40,7 @@ class Backends:
 
 REFERENCE = Backends(**{op.name: "reference" for op in fields(Backends)})
 
-_COMPILED = ("causal_conv", "delta_rows", "experts", "gated_delta", "norm")
+_COMPILED = ("causal_conv", "delta_rows", "experts", "gated_delta", "norm", "sentinel")
 _PACKED = ("experts", "linear")
 
 

@@ -23,7 +23,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=[*BACKENDS, "numba"])
-def norm_backend(request: pytest.FixtureRequest) -> str:
+def op_backend(request: pytest.FixtureRequest) -> str:
     """With one that takes float32 and bfloat16 on a CPU."""
     given = request.node.callspec.params
     dtypes = [x for x in given.values() if isinstance(x, torch.dtype)]
@@ -38,14 +38,14 @@ def norm_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(3, 16), (5, 2, 24), (1, 576)])
-def test_rms_norm(norm_backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_rms_norm(op_backend: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = (torch.randn(shape) * torch.logspace(-3, 3, shape[0]).view(-1, *[1] * (len(shape) - 1))).to(
         dtype
     )
     weight = torch.randn(shape[-1]).to(dtype)
-    prepared = norm.prepare(weight, backend=norm_backend)
-    y, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
+    prepared = norm.prepare(weight, backend=op_backend)
+    y, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=op_backend)
     exact = (x.double().square().mean(-1, keepdim=True) + 1e-5).rsqrt()
     assert y.shape == x.shape and y.dtype == dtype
     assert scale.shape == (*shape[:-1], 1) and scale.dtype in (torch.float32, dtype)
@@ -58,29 +58,29 @@ def test_rms_norm(norm_backend: str, dtype: torch.dtype, shape: tuple[int, ...])
     )
 
 
-def test_rms_norm_of_a_part_of_a_wider_tensor(norm_backend: str) -> None:
+def test_rms_norm_of_a_part_of_a_wider_tensor(op_backend: str) -> None:
     """As q and k are normed: heads of a merged product."""
     torch.manual_seed(1)
     qkv = torch.randn(4, 9, 16)
-    prepared = norm.prepare(torch.ones(16), backend=norm_backend)
-    part, _ = norm.rms_norm(qkv[:, 2:5], prepared, eps=1e-6, backend=norm_backend)
-    copied, _ = norm.rms_norm(qkv[:, 2:5].contiguous(), prepared, eps=1e-6, backend=norm_backend)
+    prepared = norm.prepare(torch.ones(16), backend=op_backend)
+    part, _ = norm.rms_norm(qkv[:, 2:5], prepared, eps=1e-6, backend=op_backend)
+    copied, _ = norm.rms_norm(qkv[:, 2:5].contiguous(), prepared, eps=1e-6, backend=op_backend)
     assert torch.equal(part, copied)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_the_scale_is_above_zero_exactly_for_finite_rows(norm_backend: str, bad: float) -> None:
+def test_the_scale_is_above_zero_exactly_for_finite_rows(op_backend: str, bad: float) -> None:
     x = torch.ones(4, 8)
     x[2, 5] = bad
-    prepared = norm.prepare(torch.ones(8), backend=norm_backend)
-    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
+    prepared = norm.prepare(torch.ones(8), backend=op_backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=op_backend)
     assert (scale[:, 0] > 0).tolist() == [True, True, False, True]
 
 
-def test_a_row_whose_squares_overflow_counts_as_bad(norm_backend: str) -> None:
+def test_a_row_whose_squares_overflow_counts_as_bad(op_backend: str) -> None:
     x = torch.tensor([[1e30, 1.0], [1e10, 1.0]])
-    prepared = norm.prepare(torch.ones(2), backend=norm_backend)
-    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=norm_backend)
+    prepared = norm.prepare(torch.ones(2), backend=op_backend)
+    _, scale = norm.rms_norm(x, prepared, eps=1e-5, backend=op_backend)
     assert (scale[:, 0] > 0).tolist() == [False, True]
 
 
@@ -91,14 +91,14 @@ DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 @pytest.mark.parametrize("weight_dtype", [torch.float32, None], ids=["wide", "same"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_wider_weight_is_not_rounded(
-    norm_backend: str, dtype: torch.dtype, weight_dtype: torch.dtype | None, device: str
+    op_backend: str, dtype: torch.dtype, weight_dtype: torch.dtype | None, device: str
 ) -> None:
     """1 + w of a small w, as a zero-centred norm has it: y is rounded once, at the end."""
     torch.manual_seed(7)
     x = torch.randn(40, 3, 48).to(dtype).to(device)
     weight = (1 + 0.003 * torch.randn(48)).to(weight_dtype or dtype).to(device)
-    prepared = norm.prepare(weight, backend=norm_backend)
-    y, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=norm_backend)
+    prepared = norm.prepare(weight, backend=op_backend)
+    y, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=op_backend)
     exact = x[:, :2].double() * (x[:, :2].double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     exact = exact * weight.double()
     assert y.dtype == dtype and scale.shape == (40, 2, 1)
@@ -106,7 +106,7 @@ def test_a_wider_weight_is_not_rounded(
     rtol = 0.5 * torch.finfo(dtype).eps + 1e-6
     torch.testing.assert_close(y.double(), exact, rtol=rtol, atol=1e-7)
     x[3, 1, 5] = torch.nan
-    _, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=norm_backend)
+    _, scale = norm.rms_norm(x[:, :2], prepared, eps=1e-6, backend=op_backend)
     assert (scale[..., 0] > 0).sum() == 79 and not scale[3, 1] > 0
 
 
@@ -114,7 +114,7 @@ def test_a_wider_weight_is_not_rounded(
 @pytest.mark.parametrize("gate_dtype", DTYPES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_gated_rms_norm(
-    norm_backend: str, activation: norm.GateActivation, gate_dtype: torch.dtype, device: str
+    op_backend: str, activation: norm.GateActivation, gate_dtype: torch.dtype, device: str
 ) -> None:
     """The norm first, rounded to the gate's dtype, then the gate in the wide one."""
     torch.manual_seed(8)
@@ -122,7 +122,7 @@ def test_gated_rms_norm(
     x *= 1e-3  # so that eps counts
     gate = (3 * torch.randn(6, 4, 24, device=device)).to(gate_dtype)
     weight = torch.randn(24, device=device)
-    y = norm.gated_rms_norm(x, gate, weight, eps=1e-6, activation=activation, backend=norm_backend)
+    y = norm.gated_rms_norm(x, gate, weight, eps=1e-6, activation=activation, backend=op_backend)
     wide = x.double()
     normed = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.double()
     opening = torch.sigmoid(gate.double())
@@ -140,7 +140,8 @@ def test_gated_rms_norm(
 # -- sentinel -------------------------------------------------------------------------------------
 
 
-def test_the_first_bad_scale_names_the_layer(backend: str) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_first_bad_scale_names_the_layer(op_backend: str, dtype: torch.dtype) -> None:
     """Rows: clean, bad from the second scale on, bad throughout, bad at the end, zero."""
     scales = [
         torch.tensor([[1.0], [0.5], [math.nan], [1.0], [1.0]]),
@@ -148,7 +149,8 @@ def test_the_first_bad_scale_names_the_layer(backend: str) -> None:
         torch.tensor([[0.1], [math.nan], [math.nan], [math.nan], [1.0]]),
     ]
     layers = torch.tensor([4, 4, 9], dtype=torch.int32)
-    found = sentinel.first_bad_layer(scales, layers=layers, backend=backend)
+    scales = [scale.to(dtype) for scale in scales]
+    found = sentinel.first_bad_layer(scales, layers=layers, backend=op_backend)
     assert found.dtype == torch.int32
     assert found.tolist() == [-1, 4, 4, 9, 4]
 

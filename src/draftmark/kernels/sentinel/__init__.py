@@ -8,14 +8,19 @@ residual stream is non-finite it stays so, hence the first scale that is not abo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.sentinel import reference
 from draftmark.kernels.sentinel import torch as plain
 
-_BACKENDS = {"reference": reference.first_bad_layer, "torch": plain.first_bad_layer}
+_BACKENDS: Mapping[str, Callable[..., Tensor]] = {
+    "numba": Deferred("draftmark.kernels.sentinel.numba", "first_bad_layer"),
+    "reference": reference.first_bad_layer,
+    "torch": plain.first_bad_layer,
+}
 
 
 def first_bad_layer(scales: Sequence[Tensor], *, layers: Tensor, backend: str) -> Tensor:
