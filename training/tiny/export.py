@@ -1,4 +1,4 @@
-"""A trained `tiny` as a Hugging Face checkpoint: what servers and `transformers` load unchanged."""
+"""A trained `tiny` as a Hugging Face checkpoint, for servers and `transformers` as it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -42,6 +42,16 @@ def export(model: Tiny, tokenizer: Tokenizer, folder: Path) -> None:
     size = sum(path.stat().st_size for path in folder.iterdir())
     if size > MAX_BYTES:
         raise ValueError(f"the checkpoint has {size} bytes, over {MAX_BYTES}")
+
+
+def load(folder: Path) -> tuple[Tiny, Tokenizer]:
+    """The model in float32 and its tokenizer, from an export."""
+    model = Tiny(Shape())
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors |= load_file(path)
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    return model, Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def config(shape: Shape, tokenizer: Tokenizer) -> dict[str, object]:

@@ -51,7 +51,7 @@ class HeldOut:
             self._documents[kind] = [d for d in made if len(d.ids) <= row_tokens]
         draw = random.Random(f"held-out/{seed}/prose")
         texts = read_books(books, Split.HELD_OUT)
-        pieces = (draw_prose(draw, texts, 8 * row_tokens) for _ in range(num_documents // 4))
+        pieces = (draw_prose(draw, texts, 8 * row_tokens) for _ in range(-(-num_documents // 4)))
         ids = [tokenizer.encode(piece).ids[:row_tokens] for piece in pieces]
         self._prose = [Document(piece, [True] * len(piece)) for piece in ids]
 
@@ -83,10 +83,11 @@ class HeldOut:
         """One document a row, the shortest together."""
         ordered = sorted(documents, key=lambda document: len(document.ids))
         groups = [ordered[i : i + _ROWS] for i in range(0, len(ordered), _ROWS)]
-        return [_padded(group).to(device) for group in groups]
+        return [padded(group).to(device) for group in groups]
 
 
-def _padded(documents: list[Document]) -> Batch:
+def padded(documents: list[Document]) -> Batch:
+    """One document a row; what stands beyond its end and what is no answer weighs nothing."""
     longest = max(len(document.ids) for document in documents)
     size = -(-longest // 64) * 64
     ids = torch.zeros(len(documents), size, dtype=torch.long)
