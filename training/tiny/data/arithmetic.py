@@ -19,7 +19,6 @@ from functools import cache
 from random import Random
 
 from training.tiny.conversation import Conversation, Split
-from training.tiny.data.arithmetic_composed import composed_frames
 from training.tiny.data.arithmetic_families import TRAINING
 from training.tiny.data.arithmetic_frames import (
     APPENDING,
@@ -30,10 +29,15 @@ from training.tiny.data.arithmetic_frames import (
     Family,
     Frame,
     Op,
+    Pattern,
     Question,
+    QuestionPattern,
+    in_past,
+    in_present,
     owners_of,
 )
 from training.tiny.data.arithmetic_held_out import HELD_OUT
+from training.tiny.data.arithmetic_parts import expand, reachable
 
 COLLECTIONS = {Split.TRAIN: TRAINING, Split.HELD_OUT: HELD_OUT}
 
@@ -48,6 +52,21 @@ _ATTEMPTS = 1000
 # How often training says a thing with an open word.
 _OPEN_NAMES, _OPEN_THINGS, _OPEN_BOXES = 0.4, 0.4, 0.25
 _OPEN_ADJECTIVES, _OPEN_PLACES = 0.2, 0.15
+# And how often it says something that has nothing to do with numbers, or joins two clauses.
+_AFTER, _BEFORE, _WHO, _ASIDE, _JOINED = 0.06, 0.06, 0.05, 0.15, 0.2
+# How a clause starts that has told its time already.
+_LEADING = (
+    "After ",
+    "At first ",
+    "Each ",
+    "Every ",
+    "For ",
+    "From ",
+    "In ",
+    "Later ",
+    "On ",
+    "To ",
+)
 _PREPOSITIONS = ("at", "near", "in", "behind", "with", "during", "before")
 
 _PRODUCTS = frozenset({Op.GROUPS, Op.ADD_GROUPS, Op.TAKE_GROUPS})
@@ -87,17 +106,25 @@ class _Misfit(Exception):
 def draw_problem(random: Random, split: Split) -> Problem:
     collection = COLLECTIONS[split]
     structure = random.choice(tuple(collection.families))
-    return draw_from(random, collection, random.choice(collection.families[structure]))
+    if random.random() < collection.composed:
+        family = random.choice(collection.composed_families[structure])
+        return draw_from(random, collection, family, 0.0)
+    family = random.choice(collection.families[structure])
+    return draw_from(random, collection, family, collection.mixed)
 
 
-def draw_from(random: Random, collection: Collection, family: Family) -> Problem:
+def draw_from(random: Random, collection: Collection, family: Family, mixed: float) -> Problem:
+    """`mixed` is the share of clauses that come from other families."""
     for _ in range(_ATTEMPTS):
         frames = [
-            _mixed(random, collection, family, frame)
+            _drawn(
+                random,
+                _other(random, collection, family, clause) if random.random() < mixed else clause,
+            )
             for stage in family.stages
-            for frame in random.sample(stage.frames, random.randint(stage.least, stage.most))
+            for clause in random.sample(stage.frames, random.randint(stage.least, stage.most))
         ]
-        question = random.choice(family.questions)
+        question = _drawn_question(random, random.choice(family.questions))
         if LEAST_STEPS <= _count_calculations(frames, question) <= MOST_STEPS:
             try:
                 moves, values = _draw_numbers(random, family, frames)
@@ -107,29 +134,64 @@ def draw_from(random: Random, collection: Collection, family: Family) -> Problem
     raise RuntimeError(f"family {family.name!r} has no problem within the ranges")
 
 
-def _mixed(random: Random, collection: Collection, family: Family, frame: Frame) -> Frame:
-    """The clause, or now and then another that does the same."""
-    chance = random.random()
-    if family.owners or frame.fixed is not None or chance >= collection.mixed + collection.composed:
-        return frame
-    if chance < collection.composed and not frame.present.product_label:
-        alike = composed_frames().get((frame.op, owners_of(frame)), ())
-    else:
-        alike = _alike(collection).get((frame.op, owners_of(frame)), ())
-    return random.choice(alike) if alike else frame
+def _drawn(random: Random, clause: Frame | Pattern) -> Frame:
+    """A frame of the clause, but none that is held out: a pattern might come upon one."""
+    frame = clause.draw(random)
+    while isinstance(clause, Pattern) and frame.present.text in _held_out_texts():
+        frame = clause.draw(random)
+    return frame
+
+
+def _drawn_question(random: Random, question: Question | QuestionPattern) -> Question:
+    drawn = question.draw(random)
+    while isinstance(question, QuestionPattern) and drawn.present[0].text in _held_out_texts():
+        drawn = question.draw(random)
+    return drawn
 
 
 @cache
-def _alike(collection: Collection) -> Mapping[tuple[Op, str], tuple[Frame, ...]]:
-    """Clauses of people by what they do and whom they speak of, those with boxes left out."""
-    found: dict[tuple[Op, str], list[Frame]] = defaultdict(list)
-    for families in collection.families.values():
+def _held_out_texts() -> frozenset[str]:
+    texts = []
+    for families in HELD_OUT.families.values():
         for family in families:
-            for stage in family.stages:
-                for frame in () if family.owners else stage.frames:
-                    if "{box" not in frame.source and frame.fixed is None:
-                        found[frame.op, owners_of(frame)].append(frame)
-    return {key: tuple(alike) for key, alike in found.items()}
+            frames = (frame.draw(Random(0)) for stage in family.stages for frame in stage.frames)
+            texts += [frame.present.text for frame in frames]
+            texts += [question.draw(Random(0)).present[0].text for question in family.questions]
+    return frozenset(texts)
+
+
+def _other(
+    random: Random, collection: Collection, family: Family, clause: Frame | Pattern
+) -> Frame | Pattern:
+    """Another family's clause that does the same, if there can be one."""
+    if family.owners or clause.fixed is not None or clause.op is Op.SPLIT:
+        return clause
+    alike = _alike(collection).get((family.kind, clause.op, owners_of(clause)))
+    return random.choice(random.choice(alike)) if alike else clause
+
+
+@cache
+def _alike(
+    collection: Collection,
+) -> Mapping[tuple[str, Op, str], tuple[tuple[Frame | Pattern, ...], ...]]:
+    """Clauses of people by kind, by what they do and by whom they speak of, without boxes.
+
+    Those that are declared, and those of patterns.
+    """
+    found: dict[tuple[str, Op, str], tuple[dict[str, Frame | Pattern], ...]] = defaultdict(
+        lambda: ({}, {})
+    )
+    for source in (collection.families, collection.composed_families):
+        for family in (family for families in source.values() for family in families):
+            for stage in () if family.owners or family.acts else family.stages:
+                for clause in stage.frames:
+                    if clause.fixed is None and "{box" not in reachable(clause.source):
+                        is_pattern = isinstance(clause, Pattern)
+                        pool = found[family.kind, clause.op, owners_of(clause)][is_pattern]
+                        pool[clause.source] = clause
+    return {
+        key: tuple(tuple(pool.values()) for pool in pools if pool) for key, pools in found.items()
+    }
 
 
 def _count_calculations(frames: list[Frame], question: Question) -> int:
@@ -285,7 +347,8 @@ def _write(
     question: Question,
 ) -> Problem:
     words = _draw_words(random, collection, family)
-    in_past = random.random() < 0.4
+    is_past = random.random() < 0.4
+    words |= _draw_act(random, family, is_past)
     # "he" has to mean {A}: another name in the question would leave it open.
     names_others = "{B}" in question.source or any("{B}" in m.frame.source for m in moves)
     pronoun = None
@@ -293,19 +356,22 @@ def _write(
     sentences: list[str] = []
     steps: list[str] = []
     for move in moves:
-        form = move.frame.past if in_past else move.frame.present
+        form = move.frame.past if is_past else move.frame.present
         words["n"], words["k"], words["a"], words["b"] = _spell(random, move)
         steps += _steps(move, form.label.format_map(words), form.product_label.format_map(words))
-        _join(random, collection, sentences, move.frame, form.text, words, pronoun)
+        _join(random, collection, sentences, move.frame, form.text, words, pronoun, is_past)
         if "{A}" in move.frame.source and not family.owners and not names_others:
             pronoun = words["he"]
 
+    if collection.open_words and random.random() < _ASIDE:
+        aside = _capital(_aside(random, "aside", words, is_past))
+        sentences.insert(random.randint(1, len(sentences)), aside)
     if question.close is Close.DIFFERENCE:
         first_is_high = values[0] > values[1]
         words["high"], words["low"] = (
             (words["A"], words["B"]) if first_is_high else (words["B"], words["A"])
         )
-    form, answer_text = question.past if in_past else question.present
+    form, answer_text = question.past if is_past else question.present
     answer, closing = _close(question.close, values, form.label.format_map(words))
     words["x"] = str(answer)
     sentences.append(_capital(form.text.format_map(words)))
@@ -325,6 +391,9 @@ def _draw_words(random: Random, collection: Collection, family: Family) -> dict[
     is_girl = random.random() < 0.5
     if family.owners:
         owners = random.sample(family.owners, min(3, len(family.owners)))
+        if family.open_owner and random.random() < _OPEN_NAMES:
+            opened = random.sample(collection.open_words, len(owners))
+            owners = [family.open_owner.format(word) for word in opened]
     else:
         owners = [random.choice(collection.girls if is_girl else collection.boys)]
         while len(owners) < 3:
@@ -355,6 +424,13 @@ def _draw_words(random: Random, collection: Collection, family: Family) -> dict[
         "He": he.capitalize(),
         "His": his.capitalize(),
     }
+
+
+def _draw_act(random: Random, family: Family, is_past: bool) -> dict[str, str]:
+    if not family.acts:
+        return {}
+    act = random.choice(family.acts)
+    return {"act": act.base, "acts": act.past if is_past else act.present, "acted": act.done}
 
 
 def _draw_noun(
@@ -410,26 +486,66 @@ def _join(
     text: str,
     words: dict[str, str],
     pronoun: str | None,
+    is_past: bool,
 ) -> None:
-    """Appends the clause as a sentence, or to the last sentence where both speak of {A}."""
+    """Appends the clause as a sentence, or to the last sentence."""
     owner = words["A"]
+    subject = owner
     if frame.has_subject and frame.op not in APPENDING and sentences:
         predicate = text.removeprefix("{A} ").format_map(words)
         last = sentences[-1]
         speaks_of_owner = last.startswith((f"{owner} ", "He ", "She "))
-        is_simple = " and " not in last and ". " not in last
-        if speaks_of_owner and is_simple and random.random() < 0.3:
+        if speaks_of_owner and _is_simple(last) and random.random() < 0.3:
             sentences[-1] = f"{last[:-1]} and {random.choice(('', 'then '))}{predicate}."
             return
-        subject = pronoun if pronoun is not None and random.random() < 0.5 else owner
+        if pronoun is not None and random.random() < 0.5:
+            subject = pronoun
         clause = f"{subject} {predicate}"
     else:
         clause = text.format_map(words)
-    if frame.can_follow and sentences and random.random() < 0.25:
+    if text.startswith(("and ", "but ")):
+        sentences[-1] = f"{sentences[-1][:-1]}{random.choice((' ', ', '))}{clause}."
+        return
+    is_led = clause.startswith(_LEADING)
+    if not is_led and frame.can_follow and sentences and random.random() < 0.25:
+        is_led = True
         clause = f"{_link(random, collection)} {_lower(clause, frame)}"
-    if collection.open_words and random.random() < _OPEN_PLACES:
+    if not collection.open_words:
+        sentences.append(f"{_capital(clause)}.")
+        return
+
+    names_owner = frame.source.startswith("{A} ") and subject == owner
+    if names_owner and not is_led and random.random() < _WHO:
+        clause = f"{owner}, {_aside(random, 'who', words, is_past)},{clause.removeprefix(owner)}"
+    if random.random() < _OPEN_PLACES:
         clause = f"{clause} {_place(random, collection)}"
+    elif random.random() < _AFTER:
+        clause = f"{clause} {_aside(random, 'after', words, is_past)}"
+    is_second = frame.op in APPENDING
+    if sentences and _is_simple(sentences[-1]) and random.random() < _JOINED:
+        joint = _aside(random, "beside" if is_second or is_led else "goes on", words, is_past)
+        sentences[-1] = f"{sentences[-1][:-1]}{joint}{_within(clause, words)}."
+        return
+    if not is_led and random.random() < _BEFORE:
+        clause = f"{_aside(random, 'before', words, is_past)}, {_within(clause, words)}"
     sentences.append(f"{_capital(clause)}.")
+
+
+def _aside(random: Random, part: str, words: dict[str, str], is_past: bool) -> str:
+    """A part of `arithmetic_parts.py` that says nothing of numbers, in the tense of the problem."""
+    source = expand(random, f"<{part}>")
+    return (in_past(source) if is_past else in_present(source)).format_map(words)
+
+
+def _is_simple(sentence: str) -> bool:
+    return not any(mark in sentence for mark in (" and ", ". ", ", ", "; "))
+
+
+def _within(clause: str, words: dict[str, str]) -> str:
+    """The clause as it stands inside a sentence: only names keep their capital."""
+    if clause.startswith(tuple(words[owner] for owner in "ABC" if owner in words)):
+        return clause
+    return clause[0].lower() + clause[1:]
 
 
 def _link(random: Random, collection: Collection) -> str:

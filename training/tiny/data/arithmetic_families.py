@@ -7,6 +7,7 @@ stands in several families, in different sentences, and no noun, name or setting
 
 from __future__ import annotations
 
+from training.tiny.data.arithmetic_composed import COMPOSED
 from training.tiny.data.arithmetic_frames import (
     Collection,
     Family,
@@ -20,7 +21,6 @@ from training.tiny.data.arithmetic_frames import (
     groups,
     more,
     note,
-    nouns,
     one,
     share_as,
     some,
@@ -33,61 +33,26 @@ from training.tiny.data.arithmetic_frames import (
     total,
     words,
 )
+from training.tiny.data.arithmetic_nouns import (
+    BAKED,
+    BIRDS,
+    CLOTHES,
+    CONTAINERS,
+    FLOWERS,
+    FRUIT,
+    KEPT,
+    KITCHEN,
+    SCHOOL,
+    SWEETS,
+    TOYS,
+    VEGETABLES,
+)
 from training.tiny.data.open_words import open_words
-
-_FRUIT = nouns("""
-    apple/apples, pear/pears, orange/oranges, banana/bananas, lemon/lemons, plum/plums,
-    peach/peaches, melon/melons, cherry/cherries
-""")
-_SWEETS = nouns("""
-    candy/candies, lollipop/lollipops, toffee/toffees, gumdrop/gumdrops, jelly bean/jelly beans,
-    chocolate/chocolates, mint/mints
-""")
-_BAKED = nouns("""
-    cookie/cookies, muffin/muffins, cupcake/cupcakes, roll/rolls, bun/buns, pie/pies,
-    waffle/waffles, pancake/pancakes, pretzel/pretzels
-""")
-_TOYS = nouns("""
-    marble/marbles, toy car/toy cars, block/blocks, ball/balls, doll/dolls, puzzle/puzzles,
-    top/tops, whistle/whistles, teddy bear/teddy bears
-""")
-_KEPT = nouns("""
-    stamp/stamps, coin/coins, sticker/stickers, card/cards, shell/shells, button/buttons,
-    postcard/postcards, bead/beads, badge/badges, stone/stones
-""")
-_SCHOOL = nouns("""
-    pencil/pencils, pen/pens, eraser/erasers, notebook/notebooks, ruler/rulers, crayon/crayons,
-    marker/markers, folder/folders
-""")
-_FLOWERS = nouns("""
-    rose/roses, tulip/tulips, daisy/daisies, lily/lilies, sunflower/sunflowers, violet/violets
-""")
-_VEGETABLES = nouns("""
-    carrot/carrots, potato/potatoes, onion/onions, tomato/tomatoes, cabbage/cabbages,
-    pepper/peppers, bean/beans
-""")
-_FARM = nouns("""
-    cow/cows, goat/goats, pig/pigs, hen/hens, horse/horses, lamb/lambs, rabbit/rabbits
-""")
-_BIRDS = nouns("""
-    duck/ducks, goose/geese, swan/swans, pigeon/pigeons, gull/gulls, robin/robins, crow/crows
-""")
-_CLOTHES = nouns("""
-    shirt/shirts, hat/hats, scarf/scarves, sock/socks, coat/coats, dress/dresses, glove/gloves,
-    belt/belts
-""")
-_KITCHEN = nouns("""
-    plate/plates, cup/cups, bowl/bowls, spoon/spoons, fork/forks, glass/glasses
-""")
-_CONTAINERS = nouns("""
-    box/boxes, bag/bags, basket/baskets, jar/jars, crate/crates, tray/trays, packet/packets,
-    pack/packs
-""")
 
 _RUNNING = (
     Family(
         name="fruit stall",
-        things=_FRUIT + _VEGETABLES,
+        things=FRUIT + VEGETABLES,
         stages=(
             one(
                 start("{A} [has {n} {things}] on {his} stall"),
@@ -118,7 +83,7 @@ _RUNNING = (
     ),
     Family(
         name="playground pocket",
-        things=_TOYS + _KEPT,
+        things=TOYS + KEPT,
         most=90,
         stages=(
             one(
@@ -186,7 +151,7 @@ _RUNNING = (
     ),
     Family(
         name="birds on a pond",
-        things=_BIRDS,
+        things=BIRDS,
         owners=("pond", "lake", "field", "roof", "river"),
         most=120,
         stages=(
@@ -305,6 +270,7 @@ _RUNNING = (
     ),
     Family(
         name="money box",
+        kind="money",
         things=("coin/coins", "dollar/dollars", "euro/euros", "cent/cents"),
         most=500,
         stages=(
@@ -378,7 +344,7 @@ _RUNNING = (
     ),
     Family(
         name="flower garden",
-        things=_FLOWERS,
+        things=FLOWERS,
         most=200,
         stages=(
             one(
@@ -412,7 +378,7 @@ _RUNNING = (
     ),
     Family(
         name="bakery counter",
-        things=_BAKED,
+        things=BAKED,
         most=300,
         stages=(
             one(
@@ -558,8 +524,8 @@ _RUNNING = (
 _GROUPS = (
     Family(
         name="boxes at home",
-        things=_TOYS + _SWEETS,
-        boxes=_CONTAINERS,
+        things=TOYS + SWEETS,
+        boxes=CONTAINERS,
         most=60,
         stages=(
             one(
@@ -632,7 +598,7 @@ _GROUPS = (
     ),
     Family(
         name="classroom",
-        things=_SCHOOL,
+        things=SCHOOL,
         boxes=("table/tables", "desk/desks", "group/groups", "class/classes"),
         most=80,
         stages=(
@@ -772,7 +738,7 @@ _GROUPS = (
     ),
     Family(
         name="stamp album",
-        things=(*_KEPT, "photo/photos", "picture/pictures"),
+        things=(*KEPT, "photo/photos", "picture/pictures"),
         boxes=("page/pages", "sheet/sheets"),
         most=60,
         stages=(
@@ -845,7 +811,7 @@ _GROUPS = (
 _COMPARISON = (
     Family(
         name="collections compared",
-        things=_KEPT + _TOYS,
+        things=KEPT + TOYS,
         most=120,
         stages=(
             one(
@@ -879,7 +845,7 @@ _COMPARISON = (
     ),
     Family(
         name="harvest compared",
-        things=_FRUIT + _VEGETABLES,
+        things=FRUIT + VEGETABLES,
         most=150,
         stages=(
             one(
@@ -916,7 +882,7 @@ _COMPARISON = (
     ),
     Family(
         name="third person asked",
-        things=_SWEETS + _SCHOOL,
+        things=SWEETS + SCHOOL,
         most=150,
         stages=(
             one(
@@ -984,6 +950,7 @@ _COMPARISON = (
     ),
     Family(
         name="points in a game",
+        kind="points",
         things=("point/points", "goal/goals", "star/stars"),
         most=150,
         stages=(
@@ -1023,6 +990,7 @@ _COMPARISON = (
     ),
     Family(
         name="ages",
+        kind="time",
         things=("year/years",),
         most=40,
         stages=(
@@ -1054,6 +1022,7 @@ _COMPARISON = (
     ),
     Family(
         name="pages compared",
+        kind="done",
         things=("page/pages", "story/stories", "poem/poems", "chapter/chapters"),
         most=160,
         stages=(
@@ -1085,6 +1054,7 @@ _COMPARISON = (
     ),
     Family(
         name="distances compared",
+        kind="way gone",
         things=("mile/miles", "kilometer/kilometers", "meter/meters"),
         most=120,
         stages=(
@@ -1120,6 +1090,7 @@ _COMPARISON = (
 _PRICES = (
     Family(
         name="lunch bill",
+        kind="bill",
         things=("soup/soups", "salad/salads", "burger/burgers", "pizza/pizzas", "coffee/coffees"),
         most=60,
         each=20,
@@ -1132,7 +1103,7 @@ _PRICES = (
             some(
                 1,
                 2,
-                add("The drinks [~cost {n} euros more]"),
+                add("The cups of tea [~cost {n} euros more]"),
                 add("A small cake [costs {n} euros]"),
                 add("{A} [adds {n} euros] for the waiter"),
                 take("The cook [takes {n} euros off] the bill"),
@@ -1151,6 +1122,7 @@ _PRICES = (
     ),
     Family(
         name="taxi ride",
+        kind="fare",
         things=("mile/miles", "kilometer/kilometers"),
         most=40,
         each=12,
@@ -1179,7 +1151,8 @@ _PRICES = (
     ),
     Family(
         name="shopping with a note",
-        things=_CLOTHES + _TOYS,
+        kind="goods",
+        things=CLOTHES + TOYS,
         most=100,
         each=40,
         stages=(
@@ -1212,7 +1185,8 @@ _PRICES = (
     ),
     Family(
         name="two kinds of goods",
-        things=_SCHOOL + _SWEETS,
+        kind="two goods",
+        things=SCHOOL + SWEETS,
         owners=(
             "apples",
             "pears",
@@ -1258,7 +1232,8 @@ _PRICES = (
     ),
     Family(
         name="saved money spent",
-        things=_BAKED + _FRUIT,
+        kind="dollars",
+        things=BAKED + FRUIT,
         most=400,
         each=25,
         stages=(
@@ -1288,7 +1263,8 @@ _PRICES = (
     ),
     Family(
         name="selling",
-        things=_BAKED + _FLOWERS + _FRUIT,
+        kind="cents",
+        things=BAKED + FLOWERS + FRUIT,
         most=100,
         each=30,
         stages=(
@@ -1306,7 +1282,7 @@ _PRICES = (
                 take("{A} [pays {n} cents] for a table"),
                 take("{A} [spends {n} cents] on lunch"),
                 take("{A} [gives {n} cents] to {B} for the help"),
-                add_groups("{A} [sells] [{a} drinks at {b} cents each] too"),
+                add_groups("{A} [sells] [{a} books at {b} cents each] too"),
             ),
         ),
         questions=(
@@ -1317,7 +1293,8 @@ _PRICES = (
     ),
     Family(
         name="price of one",
-        things=_KITCHEN + _SCHOOL,
+        kind="price of one",
+        things=KITCHEN + SCHOOL,
         most=100,
         each=30,
         stages=(
@@ -1345,6 +1322,7 @@ _PRICES = (
     ),
     Family(
         name="saving for something",
+        kind="euros",
         things=("bike/bikes", "guitar/guitars", "tent/tents", "camera/cameras", "drum/drums"),
         most=300,
         each=30,
@@ -1379,6 +1357,7 @@ _PRICES = (
     ),
     Family(
         name="tickets",
+        kind="tickets",
         things=("adult/adults", "child/children", "student/students", "visitor/visitors"),
         owners=("circus", "zoo", "cinema", "museum", "theater"),
         most=60,
@@ -1392,7 +1371,7 @@ _PRICES = (
             some(
                 1,
                 2,
-                add("The guests [~pay {n} dollars more] for drinks"),
+                add("The guests [~pay {n} dollars more] for coffee"),
                 add("The guide [costs {n} dollars more]"),
                 add_groups("[{a} babies ~pay {b} dollars each], and this [is added]"),
                 take("A coupon takes [{n} dollars off]"),
@@ -1409,7 +1388,7 @@ _PRICES = (
 _SHARING = (
     Family(
         name="friends share",
-        things=_SWEETS + _BAKED + _FRUIT,
+        things=SWEETS + BAKED + FRUIT,
         boxes=("friend/friends", "child/children", "cousin/cousins", "neighbor/neighbors"),
         most=90,
         stages=(
@@ -1447,8 +1426,8 @@ _SHARING = (
     ),
     Family(
         name="packing",
-        things=(*_FRUIT, *_KITCHEN, "candle/candles", "soap/soaps"),
-        boxes=_CONTAINERS,
+        things=(*FRUIT, *KITCHEN, "candle/candles", "soap/soaps"),
+        boxes=CONTAINERS,
         most=120,
         stages=(
             one(
@@ -1480,7 +1459,7 @@ _SHARING = (
     ),
     Family(
         name="share and then change",
-        things=_KEPT + _TOYS,
+        things=KEPT + TOYS,
         most=90,
         stages=(
             one(
@@ -1543,6 +1522,7 @@ _SHARING = (
     ),
     Family(
         name="rope and boards",
+        kind="length",
         things=("rope/ropes", "board/boards", "ribbon/ribbons", "pipe/pipes", "wire/wires"),
         most=120,
         stages=(
@@ -1576,7 +1556,7 @@ _SHARING = (
     ),
     Family(
         name="halves and thirds",
-        things=_SWEETS + _VEGETABLES + _KEPT,
+        things=SWEETS + VEGETABLES + KEPT,
         most=120,
         stages=(
             one(
@@ -1653,6 +1633,7 @@ _SHARING = (
 _RATES = (
     Family(
         name="pages a day",
+        kind="done",
         things=("page/pages", "poem/poems", "puzzle/puzzles", "word/words", "letter/letters"),
         most=60,
         each=25,
@@ -1724,6 +1705,7 @@ _RATES = (
     ),
     Family(
         name="journey",
+        kind="way gone",
         things=("mile/miles", "kilometer/kilometers"),
         most=90,
         each=60,
@@ -1783,6 +1765,7 @@ _RATES = (
     ),
     Family(
         name="wages",
+        kind="money",
         things=("dollar/dollars", "coin/coins", "euro/euros"),
         most=200,
         each=60,
@@ -1812,6 +1795,7 @@ _RATES = (
     ),
     Family(
         name="water tank",
+        kind="water",
         things=("liter/liters", "gallon/gallons"),
         owners=("tank", "pool", "barrel", "well"),
         most=300,
@@ -1843,6 +1827,7 @@ _RATES = (
     ),
     Family(
         name="training",
+        kind="done",
         things=("lap/laps", "jump/jumps", "push-up/push-ups", "kick/kicks", "throw/throws"),
         most=60,
         each=25,
@@ -1871,7 +1856,7 @@ _RATES = (
 _DIFFERENCE = (
     Family(
         name="who has more",
-        things=_TOYS + _SWEETS + _FRUIT,
+        things=TOYS + SWEETS + FRUIT,
         most=120,
         stages=(
             one(
@@ -2023,6 +2008,7 @@ _DIFFERENCE = (
     ),
     Family(
         name="earned more",
+        kind="money",
         things=("coin/coins", "dollar/dollars", "euro/euros"),
         most=300,
         each=40,
@@ -2069,6 +2055,7 @@ _DIFFERENCE = (
     ),
     Family(
         name="heights and lengths",
+        kind="length",
         things=("meter/meters",),
         owners=("tower", "bridge", "wall", "road", "tunnel", "fence"),
         most=300,
@@ -2116,6 +2103,7 @@ _DIFFERENCE = (
     ),
     Family(
         name="games won",
+        kind="points",
         things=("point/points", "goal/goals", "star/stars", "medal/medals", "vote/votes"),
         owners=(
             "the red team",
@@ -2167,7 +2155,7 @@ _DIFFERENCE = (
     ),
     Family(
         name="made by two",
-        things=(*_BAKED, "kite/kites", "basket/baskets", "scarf/scarves", "card/cards"),
+        things=(*BAKED, "kite/kites", "basket/baskets", "scarf/scarves", "card/cards"),
         most=100,
         stages=(
             one(
@@ -2209,6 +2197,7 @@ _DIFFERENCE = (
     ),
     Family(
         name="two travelers",
+        kind="way gone",
         things=("mile/miles", "kilometer/kilometers", "step/steps"),
         most=200,
         each=40,
@@ -2253,6 +2242,7 @@ _DIFFERENCE = (
 _REMAINING = (
     Family(
         name="book to finish",
+        kind="left to do",
         things=("page/pages",),
         most=400,
         each=30,
@@ -2310,7 +2300,7 @@ _REMAINING = (
     ),
     Family(
         name="goal to reach",
-        things=(*_KEPT, "can/cans", "bottle/bottles", "signature/signatures"),
+        things=(*KEPT, "can/cans", "bottle/bottles", "signature/signatures"),
         most=120,
         stages=(
             one(
@@ -2345,6 +2335,7 @@ _REMAINING = (
     ),
     Family(
         name="work to do",
+        kind="left to do",
         things=(
             "window/windows",
             "room/rooms",
@@ -2381,6 +2372,7 @@ _REMAINING = (
     ),
     Family(
         name="long way",
+        kind="way left",
         things=("mile/miles", "kilometer/kilometers", "meter/meters", "step/steps"),
         most=600,
         each=40,
@@ -2422,7 +2414,7 @@ _REMAINING = (
             "lemon/lemons",
             "nut/nuts",
         ),
-        boxes=_CONTAINERS,
+        boxes=CONTAINERS,
         most=200,
         stages=(
             one(
@@ -2451,7 +2443,7 @@ _REMAINING = (
     ),
     Family(
         name="handed out",
-        things=(*_SWEETS, *_SCHOOL, "balloon/balloons", "flag/flags"),
+        things=(*SWEETS, *SCHOOL, "balloon/balloons", "flag/flags"),
         most=250,
         each=12,
         stages=(
@@ -2482,7 +2474,7 @@ _REMAINING = (
 _TOTAL = (
     Family(
         name="three friends",
-        things=_KEPT + _SWEETS + _FRUIT,
+        things=KEPT + SWEETS + FRUIT,
         most=200,
         stages=(
             one(
@@ -2552,7 +2544,7 @@ _TOTAL = (
     ),
     Family(
         name="colors",
-        things=(*_CLOTHES, *_KITCHEN, "balloon/balloons", "flag/flags", "crayon/crayons"),
+        things=(*CLOTHES, *KITCHEN, "balloon/balloons", "flag/flags", "crayon/crayons"),
         owners=("red", "blue", "green", "yellow", "white", "black", "brown", "pink"),
         most=150,
         stages=(
@@ -2626,6 +2618,7 @@ _TOTAL = (
     ),
     Family(
         name="parts of a meal",
+        kind="time",
         things=("minute/minutes",),
         owners=("soup", "rice", "bread", "cake", "fish", "salad", "sauce"),
         most=90,
@@ -2747,6 +2740,7 @@ TRAINING = Collection(
         Structure.REMAINING: _REMAINING,
         Structure.TOTAL: _TOTAL,
     },
+    composed_families=COMPOSED,
     girls=_GIRLS,
     boys=_BOYS,
     scenes=(
@@ -2777,5 +2771,5 @@ TRAINING = Collection(
     ),
     open_words=open_words(),
     mixed=0.3,
-    composed=0.4,
+    composed=0.5,
 )

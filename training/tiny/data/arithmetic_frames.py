@@ -4,7 +4,9 @@ A family is a list of stages and a list of questions. A stage offers frames, and
 some of them; a frame is one clause of the question and the operation that the clause stands for.
 In a frame's text `[...]` marks the words that the step copies, `{n}`, `{k}`, `{a}`, `{b}` are its
 numbers, `{A}`, `{B}`, `{C}` the owners, and `~verb` is a verb without an s that has to follow the
-tense of the problem ("{n} birds ~come"); verbs with an s follow it by themselves.
+tense of the problem ("{n} birds ~come"); verbs with an s follow it by themselves. `{act}`, `{acts}`
+and `{acted}` are a verb that the family chooses: to read, reads, have read. A text with a `<part>`
+of `arithmetic_parts.py` is a pattern, of which each problem draws one frame.
 
 The operations work on a list of values, and all but those that append one change its last value.
 """
@@ -14,6 +16,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
+from functools import cache, lru_cache
+from random import Random
+
+from training.tiny.data.arithmetic_parts import expand, reachable
 
 
 class Structure(StrEnum):
@@ -92,33 +98,36 @@ FIXED_WORDS = {
 
 # Base form, third person, past.
 _VERBS = """
-add adds added, are is were, arrive arrives arrived, bake bakes baked, be is was,
-begin begins began, blow blows blew, book books booked, borrow borrows borrowed, break breaks broke,
-bring brings brought, build builds built, burn burns burned, burst bursts burst, buy buys bought,
-carry carries carried, catch catches caught, check checks checked, clean cleans cleaned,
-climb climbs climbed, collect collects collected, come comes came, cook cooks cooked,
-cost costs cost, count counts counted, cut cuts cut, deal deals dealt, deliver delivers delivered,
-die dies died, dig digs dug, divide divides divided, do does did, donate donates donated,
-double doubles doubled, draw draws drew, drink drinks drank, drive drives drove, drop drops dropped,
-earn earns earned, eat eats ate, empty empties emptied, fall falls fell, feed feeds fed,
-fill fills filled, find finds found, finish finishes finished, fit fits fit, fix fixes fixed,
-fly flies flew, fold folds folded, gather gathers gathered, get gets got, give gives gave,
-go goes went, grow grows grew, halve halves halved, hand hands handed, hatch hatches hatched,
-have has had, help helps helped, hide hides hid, hold holds held, join joins joined,
-jump jumps jumped, keep keeps kept, knit knits knitted, land lands landed, lay lays laid,
-leave leaves left, lend lends lent, let lets let, like likes liked, live lives lived,
-lose loses lost, make makes made, melt melts melted, miss misses missed, move moves moved,
-need needs needed, open opens opened, order orders ordered, own owns owned, paint paints painted,
-park parks parked, pay pays paid, pick picks picked, plan plans planned, plant plants planted,
-play plays played, pour pours poured, print prints printed, put puts put, read reads read,
-receive receives received, remain remains remained, rent rents rented, repair repairs repaired,
-ride rides rode, roll rolls rolled, run runs ran, save saves saved, score scores scored,
-sell sells sold, send sends sent, separate separates separated, serve serves served,
-share shares shared, show shows showed, sit sits sat, solve solves solved, spend spends spent,
-split splits split, stand stands stood, start starts started, stay stays stayed, swim swims swam,
-take takes took, throw throws threw, travel travels traveled, triple triples tripled,
-turn turns turned, use uses used, visit visits visited, walk walks walked, want wants wanted,
-wash washes washed, water waters watered, win wins won, work works worked, write writes wrote
+add adds added, appear appears appeared, are is were, arrive arrives arrived, bake bakes baked, be
+is was, begin begins began, blow blows blew, book books booked, borrow borrows borrowed, break
+breaks broke, bring brings brought, build builds built, burn burns burned, burst bursts burst, buy
+buys bought, carry carries carried, catch catches caught, check checks checked, clean cleans
+cleaned, climb climbs climbed, collect collects collected, come comes came, contain contains
+contained, cook cooks cooked, cost costs cost, count counts counted, cut cuts cut, deal deals dealt,
+deliver delivers delivered, die dies died, dig digs dug, disappear disappears disappeared, divide
+divides divided, do does did, donate donates donated, double doubles doubled, draw draws drew, drink
+drinks drank, drive drives drove, drop drops dropped, earn earns earned, eat eats ate, empty empties
+emptied, fall falls fell, feed feeds fed, fill fills filled, find finds found, finish finishes
+finished, fit fits fit, fix fixes fixed, fly flies flew, fold folds folded, gather gathers gathered,
+get gets got, give gives gave, go goes went, grow grows grew, halve halves halved, hand hands
+handed, hatch hatches hatched, have has had, help helps helped, hide hides hid, hold holds held,
+join joins joined, jump jumps jumped, keep keeps kept, knit knits knitted, know knows knew, land
+lands landed, lay lays laid, leave leaves left, lend lends lent, let lets let, like likes liked,
+live lives lived, look looks looked, lose loses lost, love loves loved, mail mails mailed, make
+makes made, mean means meant, melt melts melted, miss misses missed, move moves moved, need needs
+needed, open opens opened, order orders ordered, own owns owned, paint paints painted, park parks
+parked, pass passes passed, pay pays paid, pick picks picked, plan plans planned, plant plants
+planted, play plays played, pour pours poured, print prints printed, produce produces produced, put
+puts put, rain rains rained, reach reaches reached, read reads read, receive receives received,
+remain remains remained, rent rents rented, repair repairs repaired, ride rides rode, roll rolls
+rolled, run runs ran, sail sails sailed, save saves saved, score scores scored, see sees saw, seem
+seems seemed, sell sells sold, send sends sent, separate separates separated, serve serves served,
+sew sews sewed, share shares shared, shine shines shone, show shows showed, sing sings sang, sit
+sits sat, sleep sleeps slept, smile smiles smiled, solve solves solved, spend spends spent, split
+splits split, stand stands stood, start starts started, stay stays stayed, steal steals stole, swim
+swims swam, take takes took, throw throws threw, travel travels traveled, triple triples tripled,
+turn turns turned, use uses used, visit visits visited, walk walks walked, want wants wanted, wash
+washes washed, water waters watered, win wins won, work works worked, write writes wrote
 """
 _PAST_OF_BASE: dict[str, str] = {}
 _PAST_OF_PRESENT = {"are": "were", "is": "was", "do": "did", "now": "in the end"}
@@ -129,7 +138,7 @@ for _verb in _VERBS.replace("\n", " ").split(","):
 
 _WORD = re.compile(r"~?(?<!\{)\b[a-z]+\b(?!\})")
 _LABEL = re.compile(r"\[(.*?)\]")
-_VERB_AFTER_OWNER = re.compile(r"(?:^|\. )\[?\{[ABC]\} \[?([a-z]+)")
+_VERB_AFTER_OWNER = re.compile(r"(?:^|\. )\[?\{[ABC]\} (?:also |already )?\[?([a-z]+)")
 
 
 def in_present(text: str) -> str:
@@ -163,7 +172,8 @@ class Frame:
     """One clause, without its full stop. `fixed` is k, or b of groups, or n, where words say it.
 
     `has_subject` says that the clause starts with "{A} ", which a pronoun may replace; `can_follow`
-    that a phrase of time may stand before it.
+    that a phrase of time may stand before it. One that starts with "and" or "but" is no sentence:
+    it goes on from the clause before it.
     """
 
     op: Op
@@ -174,6 +184,21 @@ class Frame:
     has_subject: bool
     can_follow: bool
 
+    def draw(self, random: Random) -> Frame:
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """A frame with parts left open."""
+
+    op: Op
+    source: str
+    fixed: int | None
+
+    def draw(self, random: Random) -> Frame:
+        return _frame(self.op, expand(random, self.source), self.fixed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -182,10 +207,35 @@ class Question:
     present: tuple[Form, str]
     past: tuple[Form, str]
 
+    def draw(self, random: Random) -> Question:
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPattern:
+    """A question with parts left open."""
+
+    close: Close
+    source: str
+    answer: str
+
+    def draw(self, random: Random) -> Question:
+        return _question(self.close, expand(random, self.source), self.answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """A verb for what is done bit by bit."""
+
+    base: str
+    present: str
+    past: str
+    done: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    frames: tuple[Frame, ...]
+    frames: tuple[Frame | Pattern, ...]
     least: int
     most: int
 
@@ -193,15 +243,21 @@ class Stage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """`things` and `boxes` are nouns as "one/many". `owners` stand for {A}, {B}, {C} in place of
-    people. `most` bounds a starting number, `each` the number in one group. `setting` lists words
-    of the frames that name only the scenery."""
+    people, and `open_owner` is how an open word becomes one. `most` bounds a starting number,
+    `each` the number in one group. `setting` lists words of the frames that name only the scenery.
+
+    Families of one `kind` may lend each other clauses: "walks 5 miles" adds to a way that was gone
+    and takes from one that is left, and what is paid is no longer owned but part of a price."""
 
     name: str
     things: tuple[str, ...]
     stages: tuple[Stage, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[Question | QuestionPattern, ...]
+    kind: str = "things"
     boxes: tuple[str, ...] = ("box/boxes",)
     owners: tuple[str, ...] = ()
+    open_owner: str = ""
+    acts: tuple[Act, ...] = ()
     most: int = 200
     each: int = 20
     setting: tuple[str, ...] = ()
@@ -219,10 +275,12 @@ class Collection:
     """Everything that one split draws from. `links` stand before a clause that changes a value.
 
     Only training varies what is declared: names, things and scenery are at times `open_words`, a
-    `mixed` share of the clauses is another family's, and a `composed` one is put together.
+    `mixed` share of the clauses is another family's, a `composed` share of the problems comes from
+    families that are all patterns, and clauses are joined and filled up in more ways.
     """
 
     families: dict[Structure, tuple[Family, ...]]
+    composed_families: dict[Structure, tuple[Family, ...]] = field(default_factory=dict)
     girls: tuple[str, ...]
     boys: tuple[str, ...]
     scenes: tuple[str, ...]
@@ -239,7 +297,7 @@ def _pair(noun: str) -> tuple[str, str]:
 
 def _form(text: str) -> Form:
     labels = _LABEL.findall(text)
-    products = [label for label in labels if "{a}" in label]
+    products = [label for label in labels if "{a}" in label or "{b}" in label]
     others = [label for label in labels if label not in products]
     return Form(
         text=_LABEL.sub(r"\1", text),
@@ -248,7 +306,14 @@ def _form(text: str) -> Form:
     )
 
 
-def _frame(op: Op, source: str, fixed: int | None = None) -> Frame:
+def _clause(op: Op, source: str, fixed: int | None = None) -> Frame | Pattern:
+    if "<" in source:
+        return Pattern(op=op, source=source, fixed=fixed)
+    return _frame(op, source, fixed)
+
+
+@lru_cache(maxsize=1 << 15)
+def _frame(op: Op, source: str, fixed: int | None) -> Frame:
     for verb in _VERB_AFTER_OWNER.findall(source):
         if verb not in _PAST_OF_PRESENT:
             raise ValueError(f"no past tense for {verb!r} in {source!r}")
@@ -267,67 +332,74 @@ def _frame(op: Op, source: str, fixed: int | None = None) -> Frame:
     )
 
 
-def owners_of(frame: Frame) -> str:
-    """Whom the clause speaks of, as letters."""
-    return "".join(owner for owner in "ABC" if f"{{{owner}}}" in frame.source)
+def owners_of(clause: Frame | Pattern) -> str:
+    """Whom the clause speaks of, or may speak of, as letters."""
+    return _owners_in(clause.source)
 
 
-def start(source: str) -> Frame:
-    return _frame(Op.START, source)
+@cache
+def _owners_in(source: str) -> str:
+    text = reachable(source)
+    return "".join(owner for owner in "ABC" if f"{{{owner}}}" in text)
 
 
-def groups(source: str, b: int | None = None) -> Frame:
-    return _frame(Op.GROUPS, source, b)
+def start(source: str) -> Frame | Pattern:
+    return _clause(Op.START, source)
 
 
-def more(source: str) -> Frame:
-    return _frame(Op.MORE, source)
+def groups(source: str, b: int | None = None) -> Frame | Pattern:
+    return _clause(Op.GROUPS, source, b)
 
 
-def fewer(source: str) -> Frame:
-    return _frame(Op.FEWER, source)
+def more(source: str) -> Frame | Pattern:
+    return _clause(Op.MORE, source)
 
 
-def times_as(source: str, k: int | None = None) -> Frame:
-    return _frame(Op.TIMES_AS, source, k)
+def fewer(source: str) -> Frame | Pattern:
+    return _clause(Op.FEWER, source)
 
 
-def share_as(source: str, k: int) -> Frame:
-    return _frame(Op.SHARE_AS, source, k)
+def times_as(source: str, k: int | None = None) -> Frame | Pattern:
+    return _clause(Op.TIMES_AS, source, k)
 
 
-def add(source: str, n: int | None = None) -> Frame:
-    return _frame(Op.ADD, source, n)
+def share_as(source: str, k: int) -> Frame | Pattern:
+    return _clause(Op.SHARE_AS, source, k)
 
 
-def take(source: str, n: int | None = None) -> Frame:
-    return _frame(Op.TAKE, source, n)
+def add(source: str, n: int | None = None) -> Frame | Pattern:
+    return _clause(Op.ADD, source, n)
 
 
-def times(source: str, k: int | None = None) -> Frame:
-    return _frame(Op.TIMES, source, k)
+def take(source: str, n: int | None = None) -> Frame | Pattern:
+    return _clause(Op.TAKE, source, n)
 
 
-def split(source: str, k: int | None = None) -> Frame:
-    return _frame(Op.SPLIT, source, k)
+def times(source: str, k: int | None = None) -> Frame | Pattern:
+    return _clause(Op.TIMES, source, k)
 
 
-def add_groups(source: str, b: int | None = None) -> Frame:
-    return _frame(Op.ADD_GROUPS, source, b)
+def split(source: str, k: int | None = None) -> Frame | Pattern:
+    return _clause(Op.SPLIT, source, k)
 
 
-def take_groups(source: str, b: int | None = None) -> Frame:
-    return _frame(Op.TAKE_GROUPS, source, b)
+def add_groups(source: str, b: int | None = None) -> Frame | Pattern:
+    return _clause(Op.ADD_GROUPS, source, b)
 
 
-def goal(source: str) -> Frame:
-    return _frame(Op.GOAL, source)
+def take_groups(source: str, b: int | None = None) -> Frame | Pattern:
+    return _clause(Op.TAKE_GROUPS, source, b)
 
 
-def note(source: str) -> Frame:
-    return _frame(Op.NOTE, source)
+def goal(source: str) -> Frame | Pattern:
+    return _clause(Op.GOAL, source)
 
 
+def note(source: str) -> Frame | Pattern:
+    return _clause(Op.NOTE, source)
+
+
+@lru_cache(maxsize=1 << 12)
 def _question(close: Close, source: str, answer: str) -> Question:
     if (close is Close.VALUE) != ("[" not in source):
         raise ValueError(f"the marked words of {source!r} do not fit {close}")
@@ -335,28 +407,47 @@ def _question(close: Close, source: str, answer: str) -> Question:
         close=close,
         source=source,
         present=(_form(in_present(source)), in_present(answer)),
-        past=(_form(in_past(source)), in_past(answer)),
+        # What is asked may be long past: "The answer is" stays.
+        past=(
+            _form(in_past(source)),
+            in_present(answer) if answer.startswith("The answer is") else in_past(answer),
+        ),
     )
 
 
-def ask(source: str, answer: str) -> Question:
-    return _question(Close.VALUE, source, answer)
+def _asking(close: Close, source: str, answer: str) -> Question | QuestionPattern:
+    if "<" in source:
+        return QuestionPattern(close=close, source=source, answer=answer)
+    return _question(close, source, answer)
 
 
-def total(source: str, answer: str) -> Question:
-    return _question(Close.SUM, source, answer)
+def ask(source: str, answer: str) -> Question | QuestionPattern:
+    return _asking(Close.VALUE, source, answer)
 
 
-def difference(source: str, answer: str) -> Question:
+def total(source: str, answer: str) -> Question | QuestionPattern:
+    return _asking(Close.SUM, source, answer)
+
+
+def difference(source: str, answer: str) -> Question | QuestionPattern:
     """The texts speak of {high}, the owner of more, and {low}."""
-    return _question(Close.DIFFERENCE, source, answer)
+    return _asking(Close.DIFFERENCE, source, answer)
 
 
-def one(*frames: Frame) -> Stage:
+def acts(text: str) -> tuple[Act, ...]:
+    """Verbs as "read reads read read", given with commas between."""
+    found = []
+    for verb in text.split(","):
+        base, present, past, done = verb.split()
+        found.append(Act(base=base, present=present, past=past, done=done))
+    return tuple(found)
+
+
+def one(*frames: Frame | Pattern) -> Stage:
     return Stage(frames=frames, least=1, most=1)
 
 
-def some(least: int, most: int, *frames: Frame) -> Stage:
+def some(least: int, most: int, *frames: Frame | Pattern) -> Stage:
     assert most <= len(frames)
     return Stage(frames=frames, least=least, most=most)
 

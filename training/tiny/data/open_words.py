@@ -24,9 +24,12 @@ _WORDS, _PIECES = _FOLDER / "words.txt", _FOLDER / "pieces.txt"
 _NUM_WORDS, _NUM_PIECES = 9000, 5000
 _DECLARATIONS = (
     "arithmetic.py",
+    "arithmetic_composed.py",
     "arithmetic_families.py",
     "arithmetic_frames.py",
     "arithmetic_held_out.py",
+    "arithmetic_nouns.py",
+    "arithmetic_parts.py",
     "tool_catalogue.py",
     "tool_held_out.py",
 )
