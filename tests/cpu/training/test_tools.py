@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from dataclasses import fields
 from functools import cache
 from random import Random
@@ -17,7 +19,13 @@ from training.tiny.data.small_talk import (
     draw_exchange,
     small_talk_conversation,
 )
-from training.tiny.data.tool_material import ENUM, Material, Wordings
+from training.tiny.data.tool_material import (
+    ENUM,
+    PAIRED,
+    Material,
+    frame_words,
+    wording_key,
+)
 from training.tiny.data.tool_schemas import draw_wishes
 from training.tiny.data.tool_values import VALUES
 from training.tiny.data.tools import tool_conversation
@@ -237,16 +245,112 @@ def test_strings_are_held_out() -> None:
     assert not set(train.failures) & set(held_out.failures)
 
 
+SHARED_WORDINGS = ("determiners",)
+NOT_OF_REQUESTS = (
+    "descriptions",
+    "parameter_descriptions",
+    "flag_descriptions",
+    "state_descriptions",
+    "systems",
+)
+
+
+def trained_frames() -> dict[str, set[str]]:
+    """Training's wordings by their field."""
+    frames = defaultdict(set)
+    for field, frame in MATERIAL[Split.TRAIN].wordings.frames():
+        frames[field].add(frame)
+    return frames
+
+
+def held_out_frames() -> list[tuple[str, str]]:
+    frames = MATERIAL[Split.HELD_OUT].wordings.frames()
+    return [(field, frame) for field, frame in frames if field not in SHARED_WORDINGS]
+
+
 def test_wordings_of_requests_are_held_out() -> None:
-    """Only a bare value has no words of its own."""
-    shapeless = {"{v}", "with {v}", "in {v}", "the"}
-    train, held_out = (MATERIAL[split].wordings for split in Split)
-    assert not held_out.nameless
-    for field in fields(Wordings):
-        shared = set(getattr(train, field.name)) & set(getattr(held_out, field.name))
-        assert shared <= shapeless, (field.name, shared)
+    """Only what has no words of its own is shared, and determiners, which are single words."""
+    assert not MATERIAL[Split.HELD_OUT].wordings.nameless
+    trained = trained_frames()
+    keys = {field: {wording_key(frame) for frame in frames} for field, frames in trained.items()}
+    for field, frame in held_out_frames():
+        assert wording_key(frame) not in keys[field] or not frame_words(frame), (field, frame)
     for task, questions in QUESTIONS[Split.TRAIN].items():
         assert not set(questions) & set(QUESTIONS[Split.HELD_OUT][task]), task
+
+
+def neighbours(frame: str) -> list[tuple[str, str]]:
+    """Each placeholder with what stands before it and what after: a word, a sign or the end."""
+    plain = re.sub(r"\{[xo]\}", "someone", frame.casefold()).replace("{n}", "{p}")
+    tokens = re.findall(r"\{\w+\}|[a-z']+|[^\sa-z]|\n", plain.replace("{a}", "a"))
+    pairs = zip(["", *tokens], [*tokens, ""], strict=True)
+    return [pair for pair in pairs if any(token.startswith("{") for token in pair)]
+
+
+def test_every_word_of_a_held_out_wording_is_trained_on() -> None:
+    """In three wordings at least, each time in the same place: before a value and after nothing,
+    between a name and a value, behind the wish. Else it might be a part of the value, or a verb.
+    And what touches a value, a name or a wish, be it a comma, touches it in as many wordings."""
+    ways: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for field, frames in trained_frames().items():
+        for frame in frames:
+            for place in frame_words(frame):
+                ways[field, *place].add(wording_key(frame))
+            for pair in neighbours(frame):
+                ways[field, *pair].add(frame)
+    rare = {
+        (field, frame): few
+        for field, frame in held_out_frames()
+        if (places := frame_words(frame))
+        and (few := [p for p in (*places, *neighbours(frame)) if len(ways[field, *p]) < 3])
+    }
+    assert rare == {}
+    train, held_out = (MATERIAL[split].wordings.determiners for split in Split)
+    assert set(held_out) <= set(train)
+
+
+def test_places_of_words() -> None:
+    assert frame_words("Take {v} as its {P}, {x}") == [
+        ("take", "", "{v}"),
+        ("as", "{v}", "{p}"),
+        ("its", "{v}", "{p}"),
+    ]
+    assert frame_words("I'd {w} {a} day.") == [("i'd", "", "{w}"), ("day", "{w}", "")]
+
+
+@both
+def test_words_of_requests_are_no_values(split: Split) -> None:
+    """Where a value ends must be clear."""
+    material = MATERIAL[split]
+    strings = material.strings
+    values = {*strings.adjectives, *strings.things, *strings.open_words}
+    values |= {value.lower() for value in (*strings.people, *strings.cities)}
+    values |= {value for values in material.choices.values() for value in values}
+    for wordings in (MATERIAL[split].wordings for split in Split):
+        for field, frame in wordings.frames():
+            if field not in NOT_OF_REQUESTS:
+                assert not values & {word for word, *_ in frame_words(frame)}, (field, frame)
+
+
+@both
+def test_true_is_never_put_as_false(split: Split) -> None:
+    wordings = MATERIAL[split].wordings
+    for field in PAIRED:
+        true, false = zip(*getattr(wordings, field), strict=True)
+        assert not set(true) & set(false), field
+
+
+def test_wordings_are_many() -> None:
+    """And none of the groups that they are drawn from is empty."""
+    wordings, trained = MATERIAL[Split.TRAIN].wordings, trained_frames()
+    for field in ("openings", "before", "inline", "fronted", "statements"):
+        assert all(getattr(wordings, field)), field
+        assert len(trained[field]) > 500, field
+    for half in ("true", "false"):
+        for field in PAIRED:
+            assert len(trained[f"{field} {half}"]) > 100, field
+    openings = {word for frame in trained["openings"] for word, *_ in frame_words(frame)}
+    assert len(openings) > 100
 
 
 @both

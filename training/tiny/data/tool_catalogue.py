@@ -4,7 +4,15 @@ other's hard negatives: "cancel the booking" must not stand beside a tool `delet
 from __future__ import annotations
 
 from training.tiny.data.open_words import open_pieces, open_words
-from training.tiny.data.tool_material import ENUM, Material, Strings, Wordings, groups, named, words
+from training.tiny.data.tool_material import (
+    Material,
+    Strings,
+    frame_words,
+    groups,
+    named,
+    words,
+)
+from training.tiny.data.tool_wordings import WORDINGS
 
 _VERBS = groups("""
 get show fetch find check read look_up list search display scan track trace monitor watch test
@@ -305,7 +313,7 @@ _CHOICES = {
     "format": ("json", "csv", "xml", "yaml"),
     "mode": ("fast", "slow", "eco", "turbo"),
     "style": ("modern", "classic", "rustic", "minimal"),
-    "status": ("pending", "done", "failed", "waiting"),
+    "status": ("pending", "done", "failed", "queued"),
     "role": ("admin", "editor", "viewer", "member"),
     "colour": ("red", "green", "blue", "yellow", "black", "white"),
     "direction": ("north", "south", "east", "west"),
@@ -323,12 +331,15 @@ parent child inner outer left right top bottom former current next previous fina
 work school second third
 """
 
+# What stands around values must not be a value: a model could not tell where they begin and end.
+_SPOKEN = {word for _, frame in WORDINGS.frames() for word, *_ in frame_words(frame)}
+
 _STRINGS = Strings(
     adjectives=words("""
 blue red green yellow black white brown grey golden silver bright dark warm cold hot cool soft
-hard loud quiet quick slow early late old new young fresh dry wet clean dirty heavy light
-full open broken sharp smooth rough sweet sour bitter salty tiny little big great long short wide
-narrow deep shallow tall low round flat strong weak rich poor happy sad angry calm brave shy kind
+hard loud quiet slow early late old new young fresh dry wet clean dirty heavy light
+full open broken sharp smooth rough sweet sour bitter salty little big great long short wide
+narrow deep shallow tall low round flat strong weak rich poor sad angry calm brave shy 
 proud lazy busy clever simple plain fancy modern ancient local foreign wild tame rare common cheap
 expensive wooden plastic glass paper stone northern southern daily weekly monthly public royal
 gentle hidden frozen burning rusty shiny striped spotted curly straight
@@ -411,195 +422,8 @@ A9A9A9 AAA_9999 aaa-999 aa99aa AA999 9A-99999 #9999 A-9A
         "is the {t} still {a}?",
         "{n} lost the {t}",
     ),
-    open_words=open_words(),
+    open_words=tuple(word for word in open_words() if word not in _SPOKEN),
     open_pieces=open_pieces(),
-)
-
-_WORDINGS = Wordings(
-    descriptions=(
-        "{verb} {a} {noun}",
-        "{verb} {a} {noun}.",
-        "{verb} the {noun}.",
-        "Use this to {verb} {a} {noun}.",
-        "Lets you {verb} {a} {noun}.",
-        "This tool can {verb} {a} {noun}.",
-        "{verb} one {noun} of the user.",
-        "Call it to {verb} {a} {noun}.",
-        "{noun}: {verb} it.",
-        "Helps to {verb} {a} {noun}",
-        "{verb} {a} {noun} by {p}.",
-        "Can {verb} {a} {noun}, given the {p}.",
-        "{verb} {a} {noun} with its {p}",
-    ),
-    parameter_descriptions=(
-        "The {p}",
-        "{P} of the {noun}",
-        "{P}",
-        "{P} to use",
-        "Which {p}",
-        "the {p}",
-        "{P} of this {noun}.",
-        "The {p} that is wanted",
-        "Give the {p}",
-    ),
-    flag_descriptions=(
-        "Whether to use {p}",
-        "{P} or not",
-        "Whether {p} is wanted",
-        "With or without {p}",
-        "If true, with {p}",
-    ),
-    state_descriptions=(
-        "Whether it is {p}",
-        "{P} or not",
-        "True if {p}",
-        "If the {noun} should be {p}",
-    ),
-    determiners=("the", "the", "the", "my", "my", "our", "this", "that"),
-    openings=(
-        "{w}.",
-        "{w}.",
-        "{w}",
-        "{w}!",
-        "Please {w}.",
-        "Please {w}.",
-        "please {w}",
-        "Can you {w}?",
-        "Can you please {w}?",
-        "Could you {w}?",
-        "Could you please {w}?",
-        "I want to {w}.",
-        "I need to {w}.",
-        "I would like to {w}.",
-        "I'd like to {w}",
-        "Help me {w}.",
-        "Would you {w}?",
-        "Let's {w}.",
-        "You should {w}.",
-        "Hi, please {w}.",
-        "Hello! Can you {w}?",
-        "Quickly {w}.",
-        "My boss asked me to {w}.",
-        "{w}, please.",
-        "I want you to {w}.",
-        "Is it possible to {w}?",
-        "It is time to {w}.",
-        "Next, {w}.",
-        "Kindly {w}.",
-        "Go ahead and {w}.",
-        "Will you {w}?",
-        "Hey, {w}!",
-        "Today I have to {w}.",
-        "I was told to {w}.",
-        "We need to {w}.",
-        "can you {w}",
-    ),
-    questions=(
-        "What is the {noun} {d}?",
-        "What is the {noun} {d}?",
-        "What's the {noun} {d}?",
-        "What is the {noun} like {d}?",
-        "How is the {noun} {d}?",
-        "Which {noun} is there {d}?",
-        "Do you know the {noun} {d}?",
-        "I want to know the {noun} {d}.",
-        "Give me the {noun} {d}.",
-    ),
-    inline=(
-        "with the {p} {v}",
-        "with {p} {v}",
-        "with the {p} of {v}",
-        "for the {p} {v}",
-        "for the {p} of {v}",
-        "for {p} {v}",
-        "{p} {v}",
-        "{p}: {v}",
-        "{p} = {v}",
-        "{n}={v}",
-        "using the {p} {v}",
-        "using {v} as the {p}",
-        "with {v} as the {p}",
-        "with {v} as {p}",
-        "{v} as {p}",
-        "where the {p} is {v}",
-        "with the {p} set to {v}",
-        "with {p} set to {v}",
-        "(the {p} is {v})",
-        "at the {p} {v}",
-        "on the {p} {v}",
-        "under the {p} {v}",
-    ),
-    nameless={
-        "city": ("in {v}", "near {v}", "from {v}"),
-        "date": ("on {v}",),
-        "time": ("at {v}",),
-        "email": ("to {v}",),
-        ENUM: ("in {v}", "({v})", "as {v}"),
-    },
-    statements=(
-        "The {p} is {v}",
-        "The {p} is {v}",
-        "Set the {p} to {v}",
-        "Set {p} to {v}",
-        "Use {v} as the {p}",
-        "Use {v} for the {p}",
-        "Use the {p} {v}",
-        "{P}: {v}",
-        "{P} is {v}",
-        "The {p} should be {v}",
-        "{v} is the {p}",
-        "Take {v} as the {p}",
-        "Make the {p} {v}",
-        "Its {p} is {v}",
-        "My {p} is {v}",
-        "I want the {p} to be {v}",
-        "Put {v} for the {p}",
-        "It has the {p} {v}",
-    ),
-    items=("{p}: {v}", "{p}: {v}", "{P}: {v}", "{p} = {v}", "{p} {v}", "{n}: {v}", "{p} is {v}"),
-    bullets=("\n- ", "\n* ", "\n", "; "),
-    bare=("{v}", "for {v}", "with {v}", "({v})", "called {v}", "using {v}"),
-    bare_city=("in {v}", "for {v}", "in {v}", "at {v}", "near {v}", "of {v}"),
-    flags_inline=(
-        ("with {p}", "without {p}"),
-        ("with {p}", "without {p}"),
-        ("{p} set to true", "{p} set to false"),
-        ("with {p} on", "with {p} off"),
-        ("{p}: yes", "{p}: no"),
-        ("{n}=true", "{n}=false"),
-    ),
-    flags_stated=(
-        ("Set {p} to true", "Set {p} to false"),
-        ("Turn {p} on", "Turn {p} off"),
-        ("I want {p}", "I do not want {p}"),
-        ("{P}: true", "{P}: false"),
-        ("{P} should be on", "{P} should be off"),
-        ("Add {p}", "No {p}"),
-    ),
-    states_inline=(
-        ("{p} set to true", "{p} set to false"),
-        ("{p}: yes", "{p}: no"),
-        ("{p} = true", "{p} = false"),
-        ("with {p} true", "with {p} false"),
-        ("{n}=true", "{n}=false"),
-    ),
-    states_stated=(
-        ("It is {p}", "It is not {p}"),
-        ("Set {p} to true", "Set {p} to false"),
-        ("Make it {p}", "Do not make it {p}"),
-        ("It should be {p}", "It should not be {p}"),
-        ("{P}: true", "{P}: false"),
-        ("{P} is true", "{P} is false"),
-    ),
-    joiners=(" ", "\n", "\n\n", " Then: ", " And then: ", " Also: ", "\nSecond: "),
-    by_name=("Use {t}: ", "Call {t} with ", "Run {t}, "),
-    systems=(
-        "You are a helpful assistant.",
-        "You are tiny, a small model.",
-        "Answer shortly.",
-        "You help the user of a small shop.",
-        "Be brief and exact.",
-    ),
 )
 
 TRAIN = Material(
@@ -621,5 +445,5 @@ TRAIN = Material(
         "no connection",
     ),
     strings=_STRINGS,
-    wordings=_WORDINGS,
+    wordings=WORDINGS,
 )

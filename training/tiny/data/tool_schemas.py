@@ -25,7 +25,7 @@ _COUNTS = {
     2: (1, 1, 1, 2, 2, 2, 3, 3, 4),
     3: (1, 1, 1, 2, 2, 3),
     4: (1, 1, 1, 2, 2),
-    5: (1, 1, 1, 1, 2),
+    5: (1, 1, 1, 1, 1, 1, 2),
     6: (1,),
 }
 
@@ -158,11 +158,14 @@ def _options(random: Random, material: Material, head: str) -> tuple[str, ...]:
     return tuple(random.sample(options, 2 + int(random.random() * (len(options) - 1))))
 
 
-def draw_tools(random: Random, material: Material, wishes: list[Wish]) -> list[Tool]:
-    """One tool for each wish, in that order; some have the first one's parameters."""
+def draw_tools(
+    random: Random, material: Material, wishes: list[Wish], *, as_many_as: int = 1
+) -> list[Tool]:
+    """One tool for each wish, in that order; some have the first one's parameters, of which there
+    are as few as if it were `as_many_as` tools at least."""
     style = pick(random, _STYLES)
     camel = style == "camel"
-    counts = _COUNTS[min(len(wishes), 6)]
+    counts = _COUNTS[min(max(len(wishes), as_many_as), 6)]
     tools: list[Tool] = []
     for wish in wishes:
         if tools and random.random() < 0.2:
@@ -219,14 +222,17 @@ def schema(random: Random, material: Material, tool: Tool) -> dict[str, Any]:
     }
 
 
+def article(noun: str, is_mass: bool = False) -> str:
+    if is_mass:
+        return "the"
+    return "an" if noun[0] in "aeio" else "a"
+
+
 def _description(random: Random, material: Material, tool: Tool) -> str:
-    article = "an" if tool.noun[0] in "aeio" else "a"
-    if tool.wish.noun in material.mass_nouns:
-        article = "the"
     text = pick(random, material.wordings.descriptions).format(
         verb=tool.verb,
         noun=tool.noun,
-        a=article,
+        a=article(tool.noun, tool.wish.noun in material.mass_nouns),
         p=next(p.words for p in tool.parameters if p.required),
     )
     return text if random.random() < 0.2 else text[0].upper() + text[1:]

@@ -66,10 +66,12 @@ def tool_conversation(
     material = MATERIAL[split]
     count = pick(random, _TOOL_COUNTS)
     if kind == "calls":
-        count = max(count, 2)
+        count = min(max(count, 2), 4)
     # Where none fits, one more is drawn, and asked for without being offered.
     missing = kind == "no_fit"
-    tools = draw_tools(random, material, draw_wishes(random, material, count + missing))
+    wishes = draw_wishes(random, material, count + missing)
+    # Two requests are long, and leave room for fewer tools and parameters.
+    tools = draw_tools(random, material, wishes, as_many_as=4 if kind == "calls" else 1)
     draw = Draw(random, split, thinking, material, tools)
     turns = _TURNS[kind](draw)
     offered = tools[1:] if missing else tools
@@ -89,8 +91,8 @@ def _start(draw: Draw, offered: list[Tool]) -> Messages:
     # The more is offered, the less comes before: all has to fit the window.
     parameters = sum(len(tool.parameters) for tool in offered)
     chance = random.random()
-    if chance < 0.15 and parameters <= 7:
-        longest = 3 if parameters <= 4 else 1
+    if chance < 0.18 and parameters <= 5:
+        longest = 3 if parameters <= 3 else 1
         for exchange in draw_history(random, draw.split)[:longest]:
             messages += exchange.messages(thinking=draw.thinking)
     elif chance > 0.88 and parameters <= 3:
