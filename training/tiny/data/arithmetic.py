@@ -54,6 +54,8 @@ _OPEN_NAMES, _OPEN_THINGS, _OPEN_BOXES = 0.4, 0.4, 0.25
 _OPEN_ADJECTIVES, _OPEN_PLACES = 0.2, 0.15
 # And how often it says something that has nothing to do with numbers, or joins two clauses.
 _AFTER, _BEFORE, _WHO, _ASIDE, _JOINED = 0.06, 0.06, 0.05, 0.15, 0.2
+# How often the last clause is the condition of the question.
+_IF = 0.1
 # How a clause starts that has told its time already.
 _LEADING = (
     "After ",
@@ -107,7 +109,8 @@ def draw_problem(random: Random, split: Split) -> Problem:
     collection = COLLECTIONS[split]
     structure = random.choice(tuple(collection.families))
     if random.random() < collection.composed:
-        family = random.choice(collection.composed_families[structure])
+        families = collection.composed_families[structure]
+        (family,) = random.choices(families, [family.weight for family in families])
         return draw_from(random, collection, family, 0.0)
     family = random.choice(collection.families[structure])
     return draw_from(random, collection, family, collection.mixed)
@@ -374,7 +377,11 @@ def _write(
     form, answer_text = question.past if is_past else question.present
     answer, closing = _close(question.close, values, form.label.format_map(words))
     words["x"] = str(answer)
-    sentences.append(_capital(form.text.format_map(words)))
+    asked = _capital(form.text.format_map(words))
+    is_conditional = collection.open_words and asked.startswith("How ") and random.random() < _IF
+    if is_conditional and _is_simple(sentences[-1]):
+        asked = f"If {_within(sentences.pop()[:-1], words)}, h{asked[1:]}"
+    sentences.append(asked)
     if random.random() < 0.1:
         sentences.insert(0, random.choice(collection.scenes))
     return Problem(
@@ -514,7 +521,7 @@ def _join(
         sentences.append(f"{_capital(clause)}.")
         return
 
-    names_owner = frame.source.startswith("{A} ") and subject == owner
+    names_owner = frame.source.startswith("{A} ") and subject == owner and owner[0].isupper()
     if names_owner and not is_led and random.random() < _WHO:
         clause = f"{owner}, {_aside(random, 'who', words, is_past)},{clause.removeprefix(owner)}"
     if random.random() < _OPEN_PLACES:
@@ -665,19 +672,61 @@ _WORDINGS: dict[Split, dict[str, tuple[str, ...]]] = {
             "Work out {term}.",
             "Find {term}.",
             "What do you get? {term}",
+            "Tell me {term}.",
+            "Compute {term}.",
+            "Solve {term}.",
+            "Can you calculate {term}?",
+            "Please work out {term} for me.",
+            "{term} is how much?",
+            "{term} makes what?",
+            "How much does {term} make?",
+            "What is the result of {term}?",
+            "Give me the result of {term}.",
+            "What number is {term}?",
+            "I want to know how much {term} is.",
         ),
-        "+": ("Add {a} and {b}.", "What is the sum of {a} and {b}?", "Add {b} to {a}."),
+        "+": (
+            "Add {a} and {b}.",
+            "What is the sum of {a} and {b}?",
+            "Add {b} to {a}.",
+            "Add up {a} and {b}.",
+            "How much are {a} and {b} together?",
+            "Tell me the sum of {a} and {b}.",
+            "The sum of {a} and {b} is what?",
+            "Increase {a} by {b}.",
+            "What number is {b} more than {a}?",
+            "If {b} is added to {a}, what is the result?",
+        ),
         "-": (
             "Subtract {b} from {a}.",
             "Take {b} away from {a}.",
+            "Take {b} from {a}.",
             "What is the difference between {a} and {b}?",
+            "Tell me the difference between {a} and {b}.",
+            "What is left if {b} is taken away from {a}?",
+            "What number is {b} less than {a}?",
+            "Decrease {a} by {b}.",
+            "How much more is {a} than {b}?",
+            "What do I have to add to {b} to get {a}?",
         ),
         "*": (
             "Multiply {a} by {b}.",
+            "Multiply {a} and {b}.",
             "What is the product of {a} and {b}?",
+            "Tell me the product of {a} and {b}.",
             "What is {a} multiplied by {b}?",
+            "If {a} is multiplied by {b}, what is the result?",
+            "How much are {a} groups of {b}?",
+            "How much is {b}, taken {a} times?",
         ),
-        "/": ("Divide {a} by {b}.", "What is {a} divided by {b}?"),
+        "/": (
+            "Divide {a} by {b}.",
+            "What is {a} divided by {b}?",
+            "If {a} is divided by {b}, what is the result?",
+            "How many times does {b} go into {a}?",
+            "Split {a} into {b} equal parts. How much is one part?",
+            "Share {a} equally among {b}. How much does each get?",
+        ),
     },
     Split.HELD_OUT: {
         "any": ("Find out how much {term} is.", "What do you get for {term}?"),

@@ -161,6 +161,15 @@ _GAINS: _Clauses = (
     add("When it gets late {A} [<get> <gain>"),
     add("The wind [brings <gain>"),
 )
+# Where {box} holds things, more of them may lie in another.
+_MORE_ELSEWHERE: _Clauses = (
+    add("In another {box} {A} [has {n} more]"),
+    add("In a second {box} {A} [has {n}]"),
+    add("In another {box} there [are {n} {things}]"),
+    add("{A} also [has {n} {things}] in a {box}"),
+    add("{A} also [has {n}] <where>"),
+    add("[{n} more of {A}'s {things} ~are] in a {box}"),
+)
 _LOSSES: _Clauses = (
     take("{A} [<lose> <lost>"),
     take("{A} [<lose> <lost>"),
@@ -793,6 +802,36 @@ _ASK_GONE = _asks("""
     {A} has gone how many {things} <now>?
 """)
 
+# Some are so, and the others are asked for.
+
+_SOME_ARE: _Clauses = (
+    take("[{n} of them ~are red]"),
+    take("[{n} of them ~are blue]"),
+    take("[{n} ~are green]"),
+    take("[{n} of the {things} ~are white]"),
+    take("[{n} of these ~are yellow]"),
+    take("[{n} of them ~are] from <somebody>"),
+    take("[{n} ~are] in a {box}"),
+    take("[{n} of the {things} ~are] <where>"),
+    take("[{n} ~are old]"),
+    take("[{n} of them ~are small]"),
+    take_groups("[{a} {boxes} with {b} {things} each] [~are brown]"),
+)
+_ASK_OTHERS = _asks("""
+    How many others are there?
+    How many other {things} are there?
+    The others are black. How many is that?
+    The rest is black. How many {things} is that?
+    All the others are new. How many are new?
+    How many {things} are in the rest?
+    How large is the rest?
+    How many {things} are none of these?
+    <tell> the number of the other {things}.
+    <tell> how many others there are.
+    The others are how many?
+    How many {things} are not any of these?
+""")
+
 # Comparing.
 
 _FIRST_OWNS: _Clauses = (
@@ -945,6 +984,122 @@ _ASK_B = _asks("""
     {B} has how many {things} <now>?
     The number of {B}'s {things} <now> is what?
 """)
+
+# What is measured: lengths, times, weights, prices, ages.
+
+
+def _measured(who: str, verb: str, alike: str) -> _Clauses:
+    """What somebody measures: "is 5 meters long", with `verb` "is" and `alike` "long"."""
+    size = f" {alike}" if verb == "is" else ""
+    name = f"{{{who}}}"
+    return (
+        start(f"[{name} {verb} {{n}} {{things}}{size}]"),
+        start(f"[{name} {verb} {{n}} {{things}}]{size} <after>"),
+    )
+
+
+def _measured_in_parts(who: str, verb: str, alike: str) -> _Clauses:
+    size = f" {alike}" if verb == "is" else ""
+    name = f"{{{who}}}"
+    return (
+        groups(f"{name} has [{{a}} parts, and each {verb} {{b}} {{things}}{size}]"),
+        groups(f"{name} has [{{a}} parts. Each part {verb} {{b}} {{things}}{size}]"),
+        groups(f"{name} has [{{a}} parts of {{b}} {{things}} each]"),
+    )
+
+
+def _measured_by(first: str, second: str, verb: str, high: str, low: str, alike: str) -> _Clauses:
+    a, b = f"{{{first}}}", f"{{{second}}}"
+    return (
+        more(f"[{b} {verb} {{n}} {{things}} {high}] than {a}"),
+        more(f"[{b} {verb} {{n}} {high}] than {a}"),
+        fewer(f"[{b} {verb} {{n}} {{things}} {low}] than {a}"),
+        fewer(f"[{b} {verb} {{n}} {low}] than {a}"),
+        times_as(f"[{b} {verb} {{k}} times as {alike}] as {a}"),
+        times_as(f"[{b} {verb} twice as {alike}] as {a}", 2),
+        share_as(f"[{b} {verb} half as {alike}] as {a}", 2),
+        share_as(f"[{b} {verb} only a third as {alike}] as {a}", 3),
+    )
+
+
+# Units, verb, the two ways to differ, and what is compared.
+_MEASURES = {
+    "long": ("meter/meters", "is", "longer", "shorter", "long"),
+    "high": ("meter/meters", "is", "higher", "lower", "high"),
+    "wide": ("meter/meters", "is", "wider", "narrower", "wide"),
+    "lasting": ("minute/minutes", "takes", "longer", "less", "long"),
+    "working": ("hour/hours", "lasts", "longer", "less", "long"),
+    "weighing": ("kilogram/kilograms", "weighs", "more", "less", "much"),
+    "costing": ("coin/coins", "costs", "more", "less", "much"),
+    "holding": ("liter/liters", "holds", "more", "less", "much"),
+}
+_MEASURED_THINGS = (
+    "the first part",
+    "the second part",
+    "the last part",
+    "the red one",
+    "the blue one",
+    "the green one",
+    "the old one",
+    "the new one",
+    "the big one",
+    "the small one",
+)
+_ASK_MEASURE_SUM = _totals("""
+    How many {things} is that [together]?
+    How much is that [in all]?
+    How many {things} are they [together]?
+    What is the [sum]?
+    What is the [total] in {things}?
+    <tell> the [total].
+    [Together] that is how many {things}?
+""")
+_ASK_MEASURE_DIFFERENCE = _differences("""
+    What is the [difference] in {things}?
+    What is the [difference] between {high} and {low}?
+    How large is the [difference]?
+    How many {things} is the [difference]?
+    <tell> the [difference].
+    <tell> the [difference] between {high} and {low}.
+""")
+# Each measure is a family of its own: together they count as two.
+_MEASURE_WEIGHT = 2 / len(_MEASURES)
+_MEASURED_TOGETHER = tuple(
+    Family(
+        name=f"composed: {name}, together",
+        kind=name,
+        things=(unit,),
+        owners=_MEASURED_THINGS,
+        open_owner="the {}",
+        most=90,
+        weight=_MEASURE_WEIGHT,
+        stages=(
+            one(*_measured("A", verb, alike), *_measured_in_parts("A", verb, alike)),
+            one(*_measured_by("A", "B", verb, high, low, alike)),
+            some(0, 1, *_measured_by("B", "C", verb, high, low, alike)),
+        ),
+        questions=_ASK_MEASURE_SUM,
+    )
+    for name, (unit, verb, high, low, alike) in _MEASURES.items()
+)
+_MEASURED_APART = tuple(
+    Family(
+        name=f"composed: {name}, apart",
+        kind=name,
+        things=(unit,),
+        owners=_MEASURED_THINGS,
+        open_owner="the {}",
+        most=90,
+        weight=_MEASURE_WEIGHT,
+        stages=(
+            one(*_measured_in_parts("A", verb, alike)),
+            one(*_measured("B", verb, alike), *_measured_in_parts("B", verb, alike)),
+        ),
+        questions=_ASK_MEASURE_DIFFERENCE,
+    )
+    for name, (unit, verb, high, low, alike) in _MEASURES.items()
+)
+
 
 # Places and things that own, compared or counted together.
 
@@ -1209,6 +1364,17 @@ _RUNNING = (
         questions=_ASK_OWNED,
     ),
     Family(
+        name="composed: owned in two places",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        stages=(
+            one(*_OWNS, *_OWNS_GROUPS),
+            one(*_MORE_ELSEWHERE),
+            some(1, 2, *_GAINS, *_LOSSES),
+        ),
+        questions=_ASK_OWNED,
+    ),
+    Family(
         name="composed: at a place",
         things=_THINGS,
         owners=_PLACES,
@@ -1419,6 +1585,15 @@ _DIFFERENCE = (
 )
 _REMAINING = (
     Family(
+        name="composed: the others",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        kind="others",
+        most=200,
+        stages=(one(*_OWNS, *_OWNS_GROUPS), some(0, 1, *_GAINS), some(1, 2, *_SOME_ARE)),
+        questions=_ASK_OTHERS,
+    ),
+    Family(
         name="composed: left to do",
         kind="acts left",
         things=_THINGS,
@@ -1516,11 +1691,11 @@ _TOTAL = (
 COMPOSED = {
     Structure.RUNNING: _RUNNING,
     Structure.GROUPS: _GROUPS,
-    Structure.COMPARISON: _COMPARISON,
+    Structure.COMPARISON: _COMPARISON + _MEASURED_TOGETHER,
     Structure.PRICES: _PRICES,
     Structure.SHARING: _SHARING,
     Structure.RATES: _RATES,
-    Structure.DIFFERENCE: _DIFFERENCE,
+    Structure.DIFFERENCE: _DIFFERENCE + _MEASURED_APART,
     Structure.REMAINING: _REMAINING,
     Structure.TOTAL: _TOTAL,
 }

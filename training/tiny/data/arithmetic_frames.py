@@ -112,22 +112,23 @@ finished, fit fits fit, fix fixes fixed, fly flies flew, fold folds folded, gath
 get gets got, give gives gave, go goes went, grow grows grew, halve halves halved, hand hands
 handed, hatch hatches hatched, have has had, help helps helped, hide hides hid, hold holds held,
 join joins joined, jump jumps jumped, keep keeps kept, knit knits knitted, know knows knew, land
-lands landed, lay lays laid, leave leaves left, lend lends lent, let lets let, like likes liked,
-live lives lived, look looks looked, lose loses lost, love loves loved, mail mails mailed, make
-makes made, mean means meant, melt melts melted, miss misses missed, move moves moved, need needs
-needed, open opens opened, order orders ordered, own owns owned, paint paints painted, park parks
-parked, pass passes passed, pay pays paid, pick picks picked, plan plans planned, plant plants
-planted, play plays played, pour pours poured, print prints printed, produce produces produced, put
-puts put, rain rains rained, reach reaches reached, read reads read, receive receives received,
-remain remains remained, rent rents rented, repair repairs repaired, ride rides rode, roll rolls
-rolled, run runs ran, sail sails sailed, save saves saved, score scores scored, see sees saw, seem
-seems seemed, sell sells sold, send sends sent, separate separates separated, serve serves served,
-sew sews sewed, share shares shared, shine shines shone, show shows showed, sing sings sang, sit
-sits sat, sleep sleeps slept, smile smiles smiled, solve solves solved, spend spends spent, split
-splits split, stand stands stood, start starts started, stay stays stayed, steal steals stole, swim
-swims swam, take takes took, throw throws threw, travel travels traveled, triple triples tripled,
-turn turns turned, use uses used, visit visits visited, walk walks walked, want wants wanted, wash
-washes washed, water waters watered, win wins won, work works worked, write writes wrote
+lands landed, last lasts lasted, lay lays laid, leave leaves left, lend lends lent, let lets let,
+like likes liked, live lives lived, look looks looked, lose loses lost, love loves loved, mail mails
+mailed, make makes made, mean means meant, melt melts melted, miss misses missed, move moves moved,
+need needs needed, open opens opened, order orders ordered, own owns owned, paint paints painted,
+park parks parked, pass passes passed, pay pays paid, pick picks picked, plan plans planned, plant
+plants planted, play plays played, pour pours poured, print prints printed, produce produces
+produced, put puts put, rain rains rained, reach reaches reached, read reads read, receive receives
+received, remain remains remained, rent rents rented, repair repairs repaired, ride rides rode, roll
+rolls rolled, run runs ran, sail sails sailed, save saves saved, score scores scored, see sees saw,
+seem seems seemed, sell sells sold, send sends sent, separate separates separated, serve serves
+served, sew sews sewed, share shares shared, shine shines shone, show shows showed, sing sings sang,
+sit sits sat, sleep sleeps slept, smile smiles smiled, solve solves solved, spend spends spent,
+split splits split, stand stands stood, start starts started, stay stays stayed, steal steals stole,
+swim swims swam, take takes took, throw throws threw, travel travels traveled, triple triples
+tripled, turn turns turned, use uses used, visit visits visited, walk walks walked, want wants
+wanted, wash washes washed, water waters watered, weigh weighs weighed, win wins won, work works
+worked, write writes wrote
 """
 _PAST_OF_BASE: dict[str, str] = {}
 _PAST_OF_PRESENT = {"are": "were", "is": "was", "do": "did", "now": "in the end"}
@@ -247,7 +248,8 @@ class Family:
     `each` the number in one group. `setting` lists words of the frames that name only the scenery.
 
     Families of one `kind` may lend each other clauses: "walks 5 miles" adds to a way that was gone
-    and takes from one that is left, and what is paid is no longer owned but part of a price."""
+    and takes from one that is left, and what is paid is no longer owned but part of a price.
+    Composed families are drawn by `weight`."""
 
     name: str
     things: tuple[str, ...]
@@ -261,6 +263,7 @@ class Family:
     most: int = 200
     each: int = 20
     setting: tuple[str, ...] = ()
+    weight: float = 1.0
     # Derived: the nouns split once.
     thing_pairs: tuple[tuple[str, str], ...] = field(init=False)
     box_pairs: tuple[tuple[str, str], ...] = field(init=False)
