@@ -584,7 +584,7 @@ Is the one {noun} {p}
         *("the {P}: {v}", "its {p}: {v}", "my {p}: {v}", "our {p}: {v}", "{v} ({p})", "({v}) {p}"),
         *_composed(("{v}",), ("as", "for", "being", "is"), ("", "the", "its", "my"), ("{p}",)),
     ),
-    bullets=("\n- ", "\n- ", "\n* ", "\n", "; ", ", ", "\n\t", "\n• ", "\n  - "),
+    bullets=("\n- ", "\n- ", "\n+ ", "\n  ", "\n* ", "\n", "; ", ", ", "\n\t", "\n• ", "\n  - "),
     leads=(
         *(":",) * 8,
         *_composed(
@@ -605,9 +605,8 @@ this: | the following: | these values: | these: | what follows: | these details:
         ),
     ),
     bare=(
-        *phrases("""
-{v} | {v} | for {v} | with {v} | ({v}) | called {v} | using {v} | using {v} | : {v}
-"""),
+        # What is said most is plain.
+        *phrases("{v} | {v} | {v} | for {v} | with {v} | called {v} | using {v} | ({v})") * 5,
         *_composed(
             ("", "just", "only", "right", "simply", "now"),
             ("for", "with", "by", "using", "called", "from", "taking", "at", "of", "given", "on"),
@@ -618,10 +617,13 @@ this: | the following: | these values: | these: | what follows: | these details:
             ("which is", "that is", "being"), ("", "only", "just", "simply", "called"), ("{v}",)
         ),
     ),
-    bare_city=_composed(
-        ("", "", "just", "right", "over", "here", "somewhere", "only", "out"),
-        ("in", "in", "for", "at", "near", "of", "around", "from"),
-        ("{v}",),
+    bare_city=(
+        *phrases("in {v} | in {v} | in {v} | for {v} | at {v} | near {v} | of {v}") * 10,
+        *_composed(
+            ("", "just", "right", "over", "here", "somewhere", "only", "out"),
+            ("in", "in", "for", "at", "near", "of", "around", "from"),
+            ("{v}",),
+        ),
     ),
     flags_inline=_FLAGS_INLINE,
     flags_stated=_FLAGS_STATED,
