@@ -65,12 +65,15 @@ def tool_conversation(
     kind = kind or pick(random, _KINDS)
     material = MATERIAL[split]
     count = pick(random, _TOOL_COUNTS)
-    if kind == "calls":
-        count = min(max(count, 2), 4)
+    # Results and, more so, two requests are long, and leave room for fewer tools.
+    if kind == "result":
+        count = min(count, 4)
+    elif kind == "calls":
+        count = min(max(count, 2), 3)
     # Where none fits, one more is drawn, and asked for without being offered.
     missing = kind == "no_fit"
     wishes = draw_wishes(random, material, count + missing)
-    # Two requests are long, and leave room for fewer tools and parameters.
+    # And two requests for fewer parameters.
     tools = draw_tools(random, material, wishes, as_many_as=4 if kind == "calls" else 1)
     draw = Draw(random, split, thinking, material, tools)
     turns = _TURNS[kind](draw)
