@@ -366,9 +366,6 @@ def _write(
         if "{A}" in move.frame.source and not family.owners and not names_others:
             pronoun = words["he"]
 
-    if collection.open_words and random.random() < _ASIDE:
-        aside = _capital(_aside(random, "aside", words, is_past))
-        sentences.insert(random.randint(1, len(sentences)), aside)
     if question.close is Close.DIFFERENCE:
         first_is_high = values[0] > values[1]
         words["high"], words["low"] = (
@@ -381,6 +378,9 @@ def _write(
     is_conditional = collection.open_words and asked.startswith("How ") and random.random() < _IF
     if is_conditional and _is_simple(sentences[-1]):
         asked = f"If {_within(sentences.pop()[:-1], words)}, h{asked[1:]}"
+    if collection.open_words and random.random() < _ASIDE:
+        aside = _capital(_aside(random, "aside", words, is_past))
+        sentences.insert(random.randint(0, len(sentences)), aside)
     sentences.append(asked)
     if random.random() < 0.1:
         sentences.insert(0, random.choice(collection.scenes))

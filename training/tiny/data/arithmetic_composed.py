@@ -71,6 +71,7 @@ _HOLDERS = (
     *CONTAINERS,
     *nouns("shelf/shelves, row/rows, table/tables, room/rooms, page/pages, sack/sacks, tin/tins"),
 )
+_BUNCHES = nouns("group/groups, pile/piles, row/rows, line/lines, team/teams, class/classes")
 _PERSONS = nouns("""
     friend/friends, child/children, cousin/cousins, neighbor/neighbors, boy/boys, girl/girls,
     student/students, player/players, guest/guests, worker/workers, dog/dogs, horse/horses
@@ -116,6 +117,9 @@ _OWNS: _Clauses = (
     start("{A} [<own> <owned>"),
     start("{A} [<get> {n} {things}]"),
     start("{A} [<get> <owned>"),
+    start("{A} [<first> {n} {things}]"),
+    start("{A} [<first> {n} {things}] <where>"),
+    start("<People> [~find {n} {things}] and ~give them all to {A}"),
     start("There [are {n} {things}] <where>, and all of them are {A}'s"),
     start("At first {A} [<own> <owned>"),
     start("The number of {A}'s {things} [is {n}]"),
@@ -154,6 +158,8 @@ _GAINS: _Clauses = (
     add("[<arriving> ~are given] to {A} by <somebody>"),
     add("<People> [~bring {A} <gain>"),
     add("<People> [~give {him} <gain>"),
+    add("<People> [~collect <gain> for {him}"),
+    add("<People> [~make {A} <gain>"),
     add("{A} [<get> a dozen]", 12),
     add("{A} looks <where> and [finds <gain>"),
     add("{A} works hard and [<get> <gain>"),
@@ -291,11 +297,21 @@ _AT_PLACE: _Clauses = (
     start("A {A} [<hold place> {n} {things}]"),
     start("In the {A} [{n} {things} ~are counted]"),
     start("A man [counts {n} {things}] at the {A}"),
+    start("[{n} {things} <sit>] at the {A}"),
+    start("[{n} {things} <sit>] near the {A}"),
+    start("[{n} {things} <sit>] in the {A}"),
+    start("At the {A} [{n} {things} <sit>]"),
+    start("<People> [~bring {n} {things}] to the {A}"),
+    start("<People> [~find {n} {things}] at the {A}"),
 )
 _AT_PLACE_GROUPS: _Clauses = (
     groups("The {A} <hold place> <groups>"),
     groups("At the {A} there are <groups>"),
     groups("In the {A} there are <groups>"),
+    groups("[{a} {boxes} of {b} {things}] <sit> at the {A}"),
+    groups("[{a} {boxes} with {b} {things} each] <sit> in the {A}"),
+    groups("<People> ~bring <groups> to the {A}"),
+    groups("[Each of {a} {boxes} brings {b} {things}] to the {A}"),
     groups("A {A} <makes> <rate of it>"),
     groups("The {A} <makes> <rate of it>"),
     groups("The {A} has [{a} {boxes}. One {box} holds {b} {things}]"),
@@ -322,6 +338,9 @@ _PLACE_GAINS: _Clauses = (
     add("<Stranger> [<bring> <gain> to the {A}"),
     add("<People> [~bring <gain>"),
     add("<People> [~come with <gain>"),
+    add("<People> [~find <gain>"),
+    add("<People> [~collect <gain>"),
+    add("<People> [~make <gain>"),
 )
 _PLACE_LOSSES: _Clauses = (
     take("[<some of them> <go>]"),
@@ -475,6 +494,44 @@ _COSTS_MORE: _Clauses = (
     add_groups("{A} also [takes] [{a} bags at {b} {things} each]"),
     add_groups("[{a} cups for {b} {things} each] [are added]"),
 )
+_PAID_IN_ALL: _Clauses = (
+    start("{A} [has {n} {things}]"),
+    start("Some {boxes} [~cost {n} {things}]"),
+    start("The price of some {boxes} [is {n} {things}]"),
+    start("{A} [has {n} {things}] for some {boxes}"),
+    start("{A} wants some {boxes} [for {n} {things}]"),
+)
+_PRICE_CHANGES: _Clauses = (
+    add("The price [goes up by {n} {things}]"),
+    add("<Somebody> [adds {n} {things}]"),
+    add("[{n} {things} ~are added]"),
+    add("The price [gets {n} {things} higher]"),
+    take("The price [goes down by {n}]"),
+    take("A coupon makes it [{n} {things} less]"),
+    take("[{n} {things} ~are taken off]"),
+    take("<Somebody> [takes away {n} {things}]"),
+)
+_ALL_ALIKE: _Clauses = (
+    split("For that {A} buys [{k} {boxes}], all at the same price"),
+    split("For that {A} gets [{k} {boxes} with the same price]"),
+    split("For all that {A} buys [{k} {boxes}]. All have the same price"),
+    split("That is the price of [{k} equal {boxes}]"),
+    split("That is paid for [{k} {boxes}] of the same kind"),
+    split("There are [{k} {boxes}], and each costs the same"),
+    split("[{k} {boxes} ~cost] as much as that, and each costs the same"),
+)
+_ASK_PRICE_OF_ONE = _asks("""
+    How much does one {box} cost?
+    How much does each {box} cost?
+    How many {things} does one {box} cost?
+    How many {things} is that for each {box}?
+    What is the price of one {box}?
+    What does one {box} cost?
+    What does a single {box} cost?
+    <tell> the price of one {box}.
+    <tell> how much one {box} costs.
+    One {box} costs how many {things}?
+""")
 _NOTES: _Clauses = (
     note("{A} [pays with {n} {things}]"),
     note("{A} [pays with a note of {n}] {things}"),
@@ -539,7 +596,7 @@ _GOALS: _Clauses = (
     goal("[{n} ~are needed] in all for a {other}"),
     goal("For a {other} {A} [needs {n} {things}]"),
     goal("A {other} [needs {n} {things}]"),
-    goal("There [have to be {n} {things}] in the end"),
+    goal("There [~have to be {n} {things}] in the end"),
     goal("There is [room for {n} {things}] in all"),
     goal("The {other} is full when there [are {n}] in it"),
 )
@@ -804,17 +861,14 @@ _ASK_GONE = _asks("""
 
 # Some are so, and the others are asked for.
 
+# Only colors: what is old may be small too, and would be counted twice.
 _SOME_ARE: _Clauses = (
     take("[{n} of them ~are red]"),
     take("[{n} of them ~are blue]"),
     take("[{n} ~are green]"),
     take("[{n} of the {things} ~are white]"),
     take("[{n} of these ~are yellow]"),
-    take("[{n} of them ~are] from <somebody>"),
-    take("[{n} ~are] in a {box}"),
-    take("[{n} of the {things} ~are] <where>"),
-    take("[{n} ~are old]"),
-    take("[{n} of them ~are small]"),
+    take("[{n} {things} ~are pink]"),
     take_groups("[{a} {boxes} with {b} {things} each] [~are brown]"),
 )
 _ASK_OTHERS = _asks("""
@@ -1139,6 +1193,25 @@ def _at(which: str) -> _Clauses:
     )
 
 
+def _compared_places(first: str, second: str) -> _Clauses:
+    a, b = f"{{{first}}}", f"{{{second}}}"
+    return (
+        more(f"In {b} there [are {{n}} more] than in {a}"),
+        more(f"There [are {{n}} more] {{things}} in {b} than in {a}"),
+        more(f"[{b} <hold place> {{n}} more] than {a}"),
+        fewer(f"In {b} there [are {{n}} fewer] than in {a}"),
+        fewer(f"There [are {{n}} fewer] {{things}} in {b} than in {a}"),
+        fewer(f"[{b} <hold place> {{n}} less] than {a}"),
+        times_as(f"In {b} there [are {{k}} times as many] as in {a}"),
+        times_as(f"There [are {{k}} times as many] {{things}} in {b} as in {a}"),
+        times_as(f"[{b} <hold place> twice as many] as {a}", 2),
+        times_as(f"In {b} there [are three times as many] as in {a}", 3),
+        share_as(f"In {b} there [are half as many] as in {a}", 2),
+        share_as(f"There [are only half as many] {{things}} in {b} as in {a}", 2),
+        share_as(f"[{b} <hold place> a third as many] as {a}", 3),
+    )
+
+
 def _coming_to(which: str) -> _Clauses:
     name = f"{{{which}}}"
     return (
@@ -1405,7 +1478,7 @@ _GROUPS = (
     Family(
         name="composed: groups at a place",
         things=_THINGS,
-        boxes=_HOLDERS,
+        boxes=(*_HOLDERS, *_BUNCHES),
         owners=_PLACES,
         open_owner="{}",
         most=90,
@@ -1430,6 +1503,20 @@ _COMPARISON = (
         questions=_ASK_SUM,
     ),
     Family(
+        name="composed: places compared",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_PLACE_NAMES,
+        open_owner="the {} room",
+        most=120,
+        stages=(
+            one(*_at("A")),
+            one(*_compared_places("A", "B")),
+            some(0, 1, *_compared_places("B", "C"), *_joining_owner("C")),
+        ),
+        questions=_ASK_PLACES_SUM,
+    ),
+    Family(
         name="composed: the third compared",
         things=_THINGS,
         boxes=_HOLDERS,
@@ -1447,6 +1534,15 @@ _COMPARISON = (
     ),
 )
 _PRICES = (
+    Family(
+        name="composed: price of one",
+        kind="price of one",
+        things=_COINS,
+        boxes=_THINGS,
+        most=100,
+        stages=(one(*_PAID_IN_ALL), some(1, 2, *_PRICE_CHANGES), one(*_ALL_ALIKE)),
+        questions=_ASK_PRICE_OF_ONE,
+    ),
     Family(
         name="composed: change from a note",
         kind="price",

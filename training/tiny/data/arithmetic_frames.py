@@ -113,22 +113,22 @@ get gets got, give gives gave, go goes went, grow grows grew, halve halves halve
 handed, hatch hatches hatched, have has had, help helps helped, hide hides hid, hold holds held,
 join joins joined, jump jumps jumped, keep keeps kept, knit knits knitted, know knows knew, land
 lands landed, last lasts lasted, lay lays laid, leave leaves left, lend lends lent, let lets let,
-like likes liked, live lives lived, look looks looked, lose loses lost, love loves loved, mail mails
-mailed, make makes made, mean means meant, melt melts melted, miss misses missed, move moves moved,
-need needs needed, open opens opened, order orders ordered, own owns owned, paint paints painted,
-park parks parked, pass passes passed, pay pays paid, pick picks picked, plan plans planned, plant
-plants planted, play plays played, pour pours poured, print prints printed, produce produces
-produced, put puts put, rain rains rained, reach reaches reached, read reads read, receive receives
-received, remain remains remained, rent rents rented, repair repairs repaired, ride rides rode, roll
-rolls rolled, run runs ran, sail sails sailed, save saves saved, score scores scored, see sees saw,
-seem seems seemed, sell sells sold, send sends sent, separate separates separated, serve serves
-served, sew sews sewed, share shares shared, shine shines shone, show shows showed, sing sings sang,
-sit sits sat, sleep sleeps slept, smile smiles smiled, solve solves solved, spend spends spent,
-split splits split, stand stands stood, start starts started, stay stays stayed, steal steals stole,
-swim swims swam, take takes took, throw throws threw, travel travels traveled, triple triples
-tripled, turn turns turned, use uses used, visit visits visited, walk walks walked, want wants
-wanted, wash washes washed, water waters watered, weigh weighs weighed, win wins won, work works
-worked, write writes wrote
+lie lies lay, like likes liked, live lives lived, look looks looked, lose loses lost, love loves
+loved, mail mails mailed, make makes made, mean means meant, meet meets met, melt melts melted, miss
+misses missed, move moves moved, need needs needed, open opens opened, order orders ordered, own
+owns owned, paint paints painted, park parks parked, pass passes passed, pay pays paid, pick picks
+picked, plan plans planned, plant plants planted, play plays played, pour pours poured, print prints
+printed, produce produces produced, put puts put, rain rains rained, reach reaches reached, read
+reads read, receive receives received, remain remains remained, rent rents rented, repair repairs
+repaired, ride rides rode, roll rolls rolled, run runs ran, sail sails sailed, save saves saved,
+score scores scored, see sees saw, seem seems seemed, sell sells sold, send sends sent, separate
+separates separated, serve serves served, sew sews sewed, share shares shared, shine shines shone,
+show shows showed, sing sings sang, sit sits sat, sleep sleeps slept, smile smiles smiled, solve
+solves solved, sort sorts sorted, spend spends spent, split splits split, stand stands stood, start
+starts started, stay stays stayed, steal steals stole, swim swims swam, take takes took, throw
+throws threw, travel travels traveled, triple triples tripled, turn turns turned, use uses used,
+visit visits visited, wait waits waited, walk walks walked, want wants wanted, wash washes washed,
+water waters watered, weigh weighs weighed, win wins won, work works worked, write writes wrote
 """
 _PAST_OF_BASE: dict[str, str] = {}
 _PAST_OF_PRESENT = {"are": "were", "is": "was", "do": "did", "now": "in the end"}

@@ -72,6 +72,14 @@ PARTS: dict[str, tuple[str, ...]] = {
         builds, orders, bakes, plants, paints, draws, picks up, brings home, brings back, is given,
         is handed, is sent, takes in, puts in, earns, borrows, cooks, prints, digs up
     """),
+    "first": _list("""
+        counts, cuts, picks, takes, opens, sees, writes, paints, finds, buys, sorts, carries,
+        lays out
+    """),
+    # What many do who are somewhere.
+    "sit": _list("""
+        ~are, ~stay, ~live, ~sit, ~stand, ~lie, ~wait, ~land, ~come, ~go in, ~meet, ~start, ~grow
+    """),
     "owned": _lines("""
         {n} {things}]
         {n} {things}]
@@ -136,12 +144,15 @@ PARTS: dict[str, tuple[str, ...]] = {
         ~arrive, ~come, ~come in, ~join, ~are added, ~are brought, ~are found, ~are bought,
         ~are made, ~are delivered, ~are put in, ~come back, ~are built, ~are born, ~move in,
         ~turn up, ~are picked up, ~get in, ~appear, ~are ordered, ~land,
+        ~fly in, ~walk in, ~swim in, ~drive in, ~sail in, ~climb in, ~hatch, ~are planted,
         ~come late
     """),
     "go": _list("""
         ~leave, ~go away, ~go home, ~are lost, ~are sold, ~are eaten, ~are broken, ~are used,
         ~are taken away, ~are thrown away, ~are given away, ~are sent away, ~go out, ~move away,
-        ~disappear, ~are gone, ~run away, ~die, ~break, ~get lost, ~are stolen, ~are taken out
+        ~disappear, ~are gone, ~run away, ~die, ~break, ~get lost, ~are stolen, ~are taken out,
+        ~fly away, ~swim away, ~drive away, ~walk away, ~sail away, ~fall down, ~melt, ~burn,
+        ~are cut off, ~are lent, ~are missing
     """),
     "arriving": _lines("""
         {n} {things}
@@ -212,6 +223,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         [another {a} {boxes} with {b} {things} in each]
         [{a} more {boxes}, each with {b} {things}]
         [{a} other {boxes} with {b} {things} each]
+        [{a} new {boxes} of {b} {things}]
+        [{a} new {boxes} with {b} {things} each]
         [{a} {boxes} of {b} {things}]
         [{a} {boxes} with {b} {things} each]
         [{b} {things} from each of {a} {boxes}]
@@ -253,6 +266,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         [{b} {things} a @ for {a} more @s]
         [{b} every @ for {a} @s]
         [{b} {things} each @ for another {a} @s]
+        [{b} {things} per @ for {a} @s]
+        [{b} per @ for {a} @s]
         [{b} a @ for {a} @s]
         [{b} {things} in each of {a} @s]
     """),
@@ -463,7 +478,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     # Questions.
     "now": ("now", "now", "at the end", "then", "in the end", "after all that", "after that"),
     "tell": _list("""
-        Tell, Say, Find out, Work out, Calculate, Find, Write down, Give, Can you tell, Do you know,
+        Tell, Say, Find out, Work out, Calculate, Find, Write down, Give, Please tell, Tell me,
         Show
     """),
 }
