@@ -24,6 +24,7 @@ _WORDS, _PIECES = _FOLDER / "words.txt", _FOLDER / "pieces.txt"
 _NUM_WORDS, _NUM_PIECES = 9000, 5000
 _DECLARATIONS = (
     "arithmetic.py",
+    "arithmetic_clauses.py",
     "arithmetic_composed.py",
     "arithmetic_families.py",
     "arithmetic_frames.py",
