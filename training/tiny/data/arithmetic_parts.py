@@ -70,7 +70,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "get": _list("""
         gets, finds, wins, receives, collects, gathers, makes, adds, buys, brings, picks, catches,
         builds, orders, bakes, plants, paints, draws, picks up, brings home, brings back, is given,
-        is handed, is sent, takes in, puts in, earns, borrows, cooks, prints, digs up
+        is handed, is sent, takes in, puts in, earns, prints, digs up
     """),
     "first": _list("""
         counts, cuts, picks, takes, opens, sees, writes, paints, finds, buys, sorts, carries,
