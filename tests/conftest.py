@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -95,6 +96,18 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
     for item in items:
         names = [name for name in ("slow", *LACKS) if item.get_closest_marker(name)]
         _left_out[names[0] if names else "by name"] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that share the cores are deselected in each process, and counted in one."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(_left_out)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any, error: object) -> None:
+    for name, count in getattr(node, "workeroutput", {}).get("left_out", {}).items():
+        _left_out[name] = max(_left_out[name], count)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

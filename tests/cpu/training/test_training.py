@@ -60,7 +60,7 @@ def test_rows_are_filled_with_whole_documents(rows: PackedRows, tokenizer: Token
     # What is learned in full is prose, or an answer up to its end.
     end = tokenizer.token_to_id("<|im_end|>")
     ends = (batch.ids == end) & (batch.weights == 1)
-    assert int(ends.sum()) > 20
+    assert int(ends.sum()) >= 6
 
 
 def test_a_draft_weighs_what_it_foresees() -> None:
