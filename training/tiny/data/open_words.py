@@ -33,6 +33,7 @@ _DECLARATIONS = (
     "arithmetic_parts.py",
     "tool_catalogue.py",
     "tool_held_out.py",
+    "tool_wordings.py",
 )
 
 
