@@ -55,17 +55,21 @@ def test_tokens_are_those_of_one_worker(
 
 
 @pytest.mark.parametrize(
-    ("layer", "flags"),
-    [(2, {}), (3, {"pp": 2, "stages": "1,3"})],
-    ids=["one worker", "two stages"],
+    ("layer", "flags", "where"),
+    [
+        (2, {}, "stage 0 (rank 0)"),
+        (3, {"pp": 2, "stages": "1,3"}, "stage 1 (rank 1)"),
+        pytest.param(1, {"tp": 2}, "stage 0 (ranks 0 to 1)", marks=pytest.mark.slow),
+    ],
+    ids=["one worker", "two stages", "two tensor ranks"],
 )
-def test_a_poisoned_layer_is_named_with_stage_step_and_row(
-    hybrid: Path, socket_root: Path, layer: int, flags: dict[str, Any]
+def test_a_poisoned_layer_is_named_with_rank_step_and_row(
+    hybrid: Path, socket_root: Path, layer: int, flags: dict[str, Any], where: str
 ) -> None:
     with open_engine(hybrid, inject=f"nan={layer}:4", **flags) as engine:
         message = failure_of(engine.stream([1, 2, 3], max_tokens=60))
-        stage = 1 if flags else 0
-        wanted = rf"layer {layer} of stage {stage} at step \d+, row 0 \(slot \d+\)"
+        place = re.escape(f"layer {layer} of {where}")
+        wanted = rf"{place} at step \d+, row 0 \(slot \d+\)"
         assert re.search(wanted, message), message
         assert "layer" in failure_of(engine.stream([5], max_tokens=3))
         client, deadline = client_of(engine), time.monotonic() + 5

@@ -72,6 +72,20 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
         first = sum(self.stages[:stage])
         return range(first, first + self.stages[stage])
 
+    def place_of(self, layer: int) -> str:
+        """In words, for a fault that was found after a layer: its stage and the ranks that run it,
+        which after a sum over tensor ranks all hold the same. One past the last is the head; of
+        stages whose layers are not told (0), only the layer is said."""
+        if not sum(self.stages):
+            return f"layer {layer}"
+        stage = next(
+            (s for s in range(self.num_stages) if layer in self.layers_of(s)), self.num_stages - 1
+        )
+        head = " (the head)" if layer == sum(self.stages) else ""
+        first = self.worker_of(stage, 0)
+        ranks = f"rank {first}" if self.tp == 1 else f"ranks {first} to {first + self.tp - 1}"
+        return f"layer {layer}{head} of stage {stage} ({ranks})"
+
     @property
     def result_worker(self) -> int:
         """Which worker tells the engine what a step gave."""

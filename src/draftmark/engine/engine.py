@@ -200,7 +200,7 @@ def make_engine(
         num_snapshots=budget.num_snapshots,
     )
     return Engine(
-        Scheduler(limits, manager, cost_table=started.cost_table, stages=workers.topology.stages),
+        Scheduler(limits, manager, cost_table=started.cost_table, topology=workers.topology),
         workers=workers,
         client=client,
         watch=StepWatch(resolved.config.debug.step_timeout_s, workers),

@@ -6,14 +6,12 @@ as overrun and changes nothing else. What contradicts the plan is a fault of our
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate
-
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.core.messages import RequestOutput
 from draftmark.core.request import FinishReason
 from draftmark.core.step import PromptLogprobs, ResultRow, StepResult, TokenLogprobs
+from draftmark.core.topology import Topology
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import Chunk, InFlight
 from draftmark.scheduler.queue import Sequence, State
@@ -28,10 +26,10 @@ class Committer:
         roster: Roster,
         exits: Exits,
         totals: Totals,
-        stages: tuple[int, ...] = (),
+        topology: Topology,
     ) -> None:
-        """`stages` are the layers of each stage."""
-        self._stages = stages
+        """`topology` says where a layer is that a fault is found in."""
+        self._topology = topology
         self._manager = manager
         self._roster = roster
         self._exits = exits
@@ -143,19 +141,11 @@ class Committer:
         if _has_left(sequence):
             return
         message = (
-            f"a non-finite value appeared in layer {layer}{self._rank_of(layer)} at step "
+            f"a non-finite value appeared in {self._topology.place_of(layer)} at step "
             f"{step.step}, row {_row_index(step, sequence)} (slot {sequence.slot})"
         )
         self._exits.end(sequence, num_output=sequence.num_output)
         outputs.append(RequestOutput(sequence.id, [], FinishReason.ERROR, error=message))
-
-    def _rank_of(self, layer: int) -> str:
-        """Where the layer is; what comes after the last one is the head."""
-        if not self._stages:
-            return ""
-        ends = list(accumulate(self._stages))
-        stage = min(bisect_right(ends, layer), len(ends) - 1)
-        return f"{' (the head)' if layer == ends[-1] else ''} of stage {stage}"
 
 
 def _watch_for(sequence: Sequence) -> None:

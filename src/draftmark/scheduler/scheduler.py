@@ -23,6 +23,7 @@ from draftmark.core.messages import EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import CostPoint
 from draftmark.core.step import StepPlan, StepResult
+from draftmark.core.topology import Topology
 from draftmark.scheduler.admission import end_of, make_sequence, refusal
 from draftmark.scheduler.committer import Committer
 from draftmark.scheduler.exits import Exits, Totals
@@ -41,9 +42,9 @@ class Scheduler:
         manager: CacheManager,
         *,
         cost_table: Iterable[CostPoint] = (),
-        stages: Iterable[int] = (),
+        topology: Topology | None = None,
     ) -> None:
-        """`stages` are the layers of each stage: what a fault is said to be of."""
+        """`topology` says where a layer is that a fault is found in."""
         num_cohorts = limits.num_cohorts
         assert manager.slots.num_cohorts == num_cohorts, "slots rest for another number of cohorts"
         self._limits = limits
@@ -62,7 +63,11 @@ class Scheduler:
             totals=totals,
         )
         self._committer = Committer(
-            manager=manager, roster=roster, exits=exits, totals=totals, stages=tuple(stages)
+            manager=manager,
+            roster=roster,
+            exits=exits,
+            totals=totals,
+            topology=topology or Topology(),
         )
         self._steps: deque[InFlight] = deque()
         self._last_step = -1 - num_cohorts

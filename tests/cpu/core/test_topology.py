@@ -57,6 +57,16 @@ def test_several_stages_a_worker() -> None:
     assert topology.result_worker == 2
 
 
+def test_a_layer_is_named_with_its_stage_and_ranks() -> None:
+    topology = Topology(stages=(1, 2, 1), tp=2, stages_per_worker=2)
+    assert topology.place_of(0) == "layer 0 of stage 0 (ranks 0 to 1)"
+    assert topology.place_of(2) == "layer 2 of stage 1 (ranks 0 to 1)"
+    assert topology.place_of(3) == "layer 3 of stage 2 (ranks 2 to 3)"
+    assert topology.place_of(4) == "layer 4 (the head) of stage 2 (ranks 2 to 3)"
+    assert Topology(stages=(2,)).place_of(1) == "layer 1 of stage 0 (rank 0)"
+    assert Topology().place_of(1) == "layer 1"
+
+
 def test_one_stage_returns_to_itself() -> None:
     topology = Topology(stages=(4,))
     (lane,) = topology.lane_names()
