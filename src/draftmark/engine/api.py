@@ -114,8 +114,8 @@ class AsyncEngine:
     ) -> Completion:
         """The answer to a conversation in OpenAI's form, by the model's chat template."""
         serving = self._running
-        prompt = await serving.render(messages)
-        return await serving.complete(serving.request(prompt, serving.sampling(sampling, fields)))
+        chosen = serving.sampling(sampling, fields)
+        return await serving.complete(await serving.chat_request(messages, chosen))
 
     async def stream(
         self, prompt: Prompt, sampling: SamplingParams | None = None, **fields: object
@@ -132,8 +132,7 @@ class AsyncEngine:
     ) -> AsyncGenerator[TextDelta, None]:
         """`chat` as it comes."""
         serving = self._running
-        ids = await serving.render(messages)
-        request = serving.request(ids, serving.sampling(sampling, fields))
+        request = await serving.chat_request(messages, serving.sampling(sampling, fields))
         async with aclosing(serving.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -223,19 +222,28 @@ class _Serving:
             self.tokenizer.encode_long, prompt, add_special_tokens=add_special_tokens
         )
 
-    async def render(self, messages: Messages) -> Sequence[int]:
+    async def chat_request(self, messages: Messages, sampling: SamplingParams) -> Request:
         if self.template is None:
             raise RequestError("this model has no chat template; give one as chat_template=FILE")
+        text = self.template.render(messages)
         # A template writes the special tokens itself.
-        return await self.encode(self.template.render(messages), add_special_tokens=False)
+        ids = await self.encode(text, add_special_tokens=False)
+        history = self.template.history_tokens(ids, text, self.tokenizer)
+        return self.request(ids, sampling, history_tokens=history)
 
-    def request(self, prompt_ids: Sequence[int], sampling: SamplingParams) -> Request:
+    def request(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        history_tokens: int | None = None,
+    ) -> Request:
         if sampling.max_tokens == 0 and sampling.prompt_logprobs is None:
             raise RequestError(
                 "max_tokens 0 gives nothing without prompt_logprobs", param="max_tokens"
             )
         [request_id] = self.client.new_ids(1)
-        return self._maker.make(request_id, prompt_ids, sampling)
+        return self._maker.make(request_id, prompt_ids, sampling, history_tokens=history_tokens)
 
     async def complete(self, request: Request) -> Completion:
         async with aclosing(self.stream(request)) as deltas:

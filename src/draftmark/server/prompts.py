@@ -24,21 +24,11 @@ def chat_prompt(request: ChatRequest, model: ServedModel) -> Prompt:
     """Raises `RequestError` naming the message at fault, `ContextOverflow` for one too long."""
     text = render_chat(request, request.messages, model)
     prompt = _encode(text, model, param="messages", add_special=bool(request.add_special_tokens))
-    return replace(prompt, history_tokens=_history_tokens(prompt.ids, text, request, model))
-
-
-def _history_tokens(
-    ids: Sequence[int], text: str, request: ChatRequest, model: ServedModel
-) -> int | None:
-    """Tokens before the generation prompt, None where the prompt does not end with one that can be
-    told from the rest."""
     assert model.template is not None, "render_chat comes first"
-    tail = model.template.generation_prompt(request.chat_template_kwargs)
-    if not tail or not text.endswith(tail):
-        return None
-    tail_ids = model.tokenizer.encode(tail, add_special_tokens=False)
-    count = len(ids) - len(tail_ids)
-    return count if count > 0 and ids[count:] == tail_ids else None
+    history = model.template.history_tokens(
+        prompt.ids, text, model.tokenizer, request.chat_template_kwargs
+    )
+    return replace(prompt, history_tokens=history)
 
 
 def completion_prompts(request: CompletionRequest, model: ServedModel) -> list[Prompt]:

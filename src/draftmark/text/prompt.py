@@ -97,6 +97,22 @@ class ChatTemplate:
             return ""
         return _generation_prompt(self.source, json.dumps(dict(self.variables)), given)
 
+    def history_tokens(
+        self,
+        ids: Sequence[int],
+        text: str,
+        tokenizer: Tokenizer,
+        variables: Mapping[str, Any] | None = None,
+    ) -> int | None:
+        """How many of `ids`, the tokens of the prompt `text`, come before its generation prompt;
+        None where the prompt does not end with one that can be told from the rest."""
+        tail = self.generation_prompt(variables)
+        if not tail or not text.endswith(tail):
+            return None
+        tail_ids = tokenizer.encode(tail, add_special_tokens=False)
+        count = len(ids) - len(tail_ids)
+        return count if count > 0 and list(ids[count:]) == tail_ids else None
+
 
 @lru_cache(maxsize=64)
 def _generation_prompt(source: str, own: str, given: str) -> str:

@@ -27,7 +27,8 @@ from draftmark.core.errors import (
     RequestError,
     Unavailable,
 )
-from draftmark.core.request import FinishReason
+from draftmark.core.request import FinishReason, Request
+from draftmark.engine.client import EngineClient
 from tests.cpu.engine.conftest import assert_gone
 from tests.fakes import worker_process
 
@@ -101,6 +102,25 @@ def test_chat_is_the_template_and_generate(engine: Engine) -> None:
     assert answer.token_ids == engine.generate(prompt, **fields)[0].token_ids
     streamed = list(engine.stream_chat(messages, **fields))
     assert "".join(delta.text for delta in streamed) == answer.text
+
+
+def test_a_chat_tells_where_its_history_ends(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[Request] = []
+    submit = EngineClient.submit
+
+    def note(self: EngineClient, requests: list[Request]) -> object:
+        submitted.extend(requests)
+        return submit(self, requests)
+
+    monkeypatch.setattr(EngineClient, "submit", note)
+    engine.chat([{"role": "user", "content": "hi"}], max_tokens=1)
+    engine.generate("hi", max_tokens=1)
+    chat, plain = submitted
+    assert chat.history_tokens is not None and plain.history_tokens is None
+    tail = engine.tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
+    assert chat.prompt_ids[chat.history_tokens :] == tail
 
 
 def test_leaving_a_stream_aborts_the_request(engine: Engine) -> None:
