@@ -17,7 +17,7 @@ from training.tiny.conversation import Conversation, Split
 from training.tiny.data.arithmetic import arithmetic_conversation, drill_conversation
 from training.tiny.data.prose import draw_prose, read_books
 from training.tiny.data.small_talk import small_talk_conversation
-from training.tiny.data.tools import tool_conversation
+from training.tiny.data.tools import tool_conversation, tool_session
 from training.tiny.rendering import Document, encode
 
 Draw = Callable[..., Conversation]
@@ -25,7 +25,8 @@ Draw = Callable[..., Conversation]
 MIXTURE: tuple[tuple[Draw, float], ...] = (
     (arithmetic_conversation, 0.44),
     (drill_conversation, 0.06),
-    (tool_conversation, 0.36),
+    (tool_conversation, 0.26),
+    (tool_session, 0.12),
     (small_talk_conversation, 0.14),
 )
 THINKING_SHARE = 0.67
@@ -116,7 +117,7 @@ class PackedRows(Dataset[Batch]):
 
     def _conversation(self, draw: random.Random) -> Document:
         while True:
-            document = encode(draw_conversation(draw), self._tokenizer)
+            document = encode(draw_conversation(draw), self._tokenizer, with_past=True)
             if len(document.ids) <= self._row_tokens:
                 return document
 

@@ -35,10 +35,11 @@ def render(conversation: Conversation, *, num_messages: int | None = None) -> st
     )
 
 
-def segments(conversation: Conversation) -> list[tuple[str, bool]]:
+def segments(conversation: Conversation, *, with_past: bool = False) -> list[tuple[str, bool]]:
     """The text in parts, each with whether it is an answer. Answers are the assistant's turns after
     the last user's message, from the end of the generation prompt through `<|im_end|>`: what a
-    server's model writes."""
+    server's model writes. `with_past`, so are earlier turns, which stand there without the thinking
+    that a generation prompt begins: no server asks for them so, but they show the same calls."""
     text = render(conversation)
     last_query = max(
         i for i, message in enumerate(conversation.messages) if message["role"] == "user"
@@ -47,21 +48,28 @@ def segments(conversation: Conversation) -> list[tuple[str, bool]]:
     prompt_end = _TURN + ("<think>\n" if conversation.thinking else "<think>\n\n</think>\n\n")
     parts = []
     head, *turns = text.split(_TURN)
-    head += "".join(_TURN + turn for turn in turns[:num_earlier])
-    for turn in turns[num_earlier:]:
+    for number, turn in enumerate(turns):
         turn = _TURN + turn
-        if not turn.startswith(prompt_end):
+        is_past = number < num_earlier
+        if is_past and not with_past:
+            head += turn
+            continue
+        start = _TURN if is_past else prompt_end
+        if not turn.startswith(start):
             raise ValueError(f"{turn[:60]!r} does not begin with the generation prompt")
         end = turn.index(_END) + len(_END)
-        parts += [(head + prompt_end, False), (turn[len(prompt_end) : end], True)]
+        parts += [(head + start, False), (turn[len(start) : end], True)]
         head = turn[end:]
     return parts
 
 
-def encode(conversation: Conversation, tokenizer: Tokenizer) -> Document:
+def encode(
+    conversation: Conversation, tokenizer: Tokenizer, *, with_past: bool = False
+) -> Document:
+    """The tokens of `segments`, which are those of the whole text."""
     ids: list[int] = []
     is_answer: list[bool] = []
-    for text, answer in segments(conversation):
+    for text, answer in segments(conversation, with_past=with_past):
         tokens = tokenizer.encode(text, add_special_tokens=False).ids
         ids += tokens
         is_answer += [answer] * len(tokens)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from training.tiny.batches import draw_conversation
 from training.tiny.conversation import Conversation, Split
-from training.tiny.data.tools import tool_conversation
+from training.tiny.data.tools import tool_conversation, tool_session
 from training.tiny.rendering import encode, render, segments
 from training.tiny.shape import SPECIAL_TOKENS
 
@@ -54,6 +54,20 @@ def test_parts_give_the_tokens_of_the_whole(
         assert document.ids == whole.ids
         assert len(document.is_answer) == len(document.ids)
         assert document.is_answer[-1] and not document.is_answer[0]
+
+
+def test_the_past_is_learned_as_it_stands() -> None:
+    draw = random.Random("session")
+    for _ in range(20):
+        conversation = tool_session(draw, Split.TRAIN, thinking=draw.random() < 0.5)
+        parts = segments(conversation, with_past=True)
+        assert "".join(text for text, _ in parts) + "\n" == render(conversation)
+        answers = [text for text, answer in parts if answer]
+        turns = [m for m in conversation.messages if m["role"] == "assistant"]
+        assert len(answers) == len(turns) >= 3
+        assert sum("<tool_call>" in answer for answer in answers) == (len(turns) + 1) // 2
+        assert not any("<think>" in answer for answer in answers)
+        assert [text for text, answer in segments(conversation) if answer] == answers[-1:]
 
 
 def test_a_call_with_its_result_has_two_answers() -> None:

@@ -28,7 +28,7 @@ from training.tiny.data.tool_material import (
 )
 from training.tiny.data.tool_schemas import draw_wishes
 from training.tiny.data.tool_values import VALUES
-from training.tiny.data.tools import tool_conversation
+from training.tiny.data.tools import tool_conversation, tool_session
 
 KINDS = ("call", "calls", "no_fit", "result")
 DRAWS = 3000
@@ -65,7 +65,9 @@ def last_turn(conversation: Conversation) -> tuple[dict[str, Any], ...]:
 
 @both
 def test_calls_satisfy_the_schemas(split: Split) -> None:
-    for conversation in conversations(split):
+    random = Random(8)
+    sessions = [tool_session(random, split, thinking=index % 2 == 0) for index in range(300)]
+    for conversation in (*conversations(split), *sessions):
         tools = offered(conversation)
         assert len(tools) == len(conversation.tools)
         for message in conversation.messages:

@@ -85,6 +85,25 @@ def tool_conversation(
     )
 
 
+def tool_session(random: Random, split: Split, *, thinking: bool) -> Conversation:
+    """Two to five requests to the same few tools, with their calls, results and answers: many
+    calls for one list of tools, which is the longest part of every other conversation."""
+    material = MATERIAL[split]
+    wishes = draw_wishes(random, material, 2 + int(random.random() * 2))
+    tools = draw_tools(random, material, wishes, as_many_as=3)
+    draw = Draw(random, split, thinking, material, tools)
+    messages: Messages = []
+    for _ in range(1 + int(random.random() * 4)):
+        messages += _call_with_result(draw, pick(random, tools))
+    last = pick(random, tools)
+    arguments = draw_arguments(random, material, last)
+    messages += [user(_ask(draw, last, arguments)[0]), _calls(draw, [(last, arguments)])]
+    schemas = [schema(random, material, tool) for tool in random.sample(tools, len(tools))]
+    return Conversation(
+        kind="session", messages=tuple(messages), tools=tuple(schemas), thinking=thinking
+    )
+
+
 def _start(draw: Draw, offered: list[Tool]) -> Messages:
     """What comes before: now and then a system message, earlier small talk or a finished call."""
     random = draw.random
