@@ -162,9 +162,10 @@ def test_an_expert_that_overflows_matters_to_its_own_rows_alone(
 
 
 def make_mixture(
-    dtype: torch.dtype, *, backend: str, has_shared: bool = True, renormalise: bool = True
+    dtype: torch.dtype, *, backend: str, shared_size: int = 45, renormalise: bool = True
 ) -> Mixture:
-    """The shared expert is larger than the others."""
+    """The shared expert is larger than the others, or there is none of no features. Tiles take
+    what is a multiple of 32."""
     generator = torch.Generator().manual_seed(9)
 
     def normal(*shape: int) -> Tensor:
@@ -173,13 +174,13 @@ def make_mixture(
     wide = torch.promote_types(dtype, torch.float32)
     shared = Shared(
         gate=normal(1, HIDDEN).to(wide),
-        gate_up=normal(2 * 45, HIDDEN).to(dtype),
-        down=normal(HIDDEN, 45).to(dtype),
+        gate_up=normal(2 * shared_size, HIDDEN).to(dtype),
+        down=normal(HIDDEN, shared_size).to(dtype),
     )
     return Mixture(
         router=normal(E, HIDDEN).to(wide),
         prepared=experts.prepare(*make_weights(dtype), backend=backend),
-        shared=shared if has_shared else None,
+        shared=shared if shared_size > 0 else None,
         top_k=TOP_K,
         renormalise=renormalise,
     )
@@ -201,26 +202,29 @@ def mixture_by_hand(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
 
 @pytest.mark.parametrize("backend", ["reference", "torch", "onednn", "numba"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("count", [0, 1, 7, 65])
+@pytest.mark.parametrize("count", [0, 1, 7, 65, 300])
 def test_a_mixture_is_the_formula(backend: str, dtype: torch.dtype, count: int) -> None:
     usable(backend, dtype)
     x, residual = torch.randn(2, count, HIDDEN + 8, generator=torch.Generator().manual_seed(count))
     x, residual = (given.to(dtype)[:, :HIDDEN] for given in (x, residual))
-    for has_shared in (True, False):
+    for shared_size in (45, 96, 0):
         for added in (residual, None):
             own = make_mixture(
-                dtype, backend=backend, has_shared=has_shared, renormalise=added is None
+                dtype, backend=backend, shared_size=shared_size, renormalise=added is None
             )
             y = experts.mixture(x, own, residual=added, backend=backend)
             assert y.dtype == dtype and y.is_contiguous()
             assert_close(y, mixture_by_hand(x, own, added))
 
 
+@pytest.mark.parametrize("shared_size", [45, 96])
 @pytest.mark.parametrize("backend", ["torch", "numba"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_bad_row_of_a_mixture_disturbs_no_other(backend: str, dtype: torch.dtype) -> None:
+def test_a_bad_row_of_a_mixture_disturbs_no_other(
+    backend: str, dtype: torch.dtype, shared_size: int
+) -> None:
     usable(backend, dtype)
-    own = make_mixture(dtype, backend=backend)
+    own = make_mixture(dtype, backend=backend, shared_size=shared_size)
     x = torch.randn(7, HIDDEN, generator=torch.Generator().manual_seed(2)).to(dtype)
     clean = experts.mixture(x, own, backend=backend)
     x[2], x[5, 3] = math.nan, math.inf
@@ -230,10 +234,14 @@ def test_a_bad_row_of_a_mixture_disturbs_no_other(backend: str, dtype: torch.dty
     assert not y[[2, 5]].isfinite().any()
 
 
+@pytest.mark.parametrize("shared_size", [45, 96])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_compiled_mixture_does_not_depend_on_its_threads(dtype: torch.dtype) -> None:
+def test_a_compiled_mixture_does_not_depend_on_its_threads(
+    dtype: torch.dtype, shared_size: int
+) -> None:
     usable("numba", dtype)
-    own, threads = make_mixture(dtype, backend="numba"), torch.get_num_threads()
+    own = make_mixture(dtype, backend="numba", shared_size=shared_size)
+    threads = torch.get_num_threads()
     x = torch.randn(9, HIDDEN, generator=torch.Generator().manual_seed(4)).to(dtype)
     answers = []
     for number in (1, 2, 3):
@@ -242,6 +250,24 @@ def test_a_compiled_mixture_does_not_depend_on_its_threads(dtype: torch.dtype) -
             answers.append(experts.mixture(x, own, residual=x, backend="numba"))
     torch.set_num_threads(threads)
     assert all(torch.equal(answers[0], answer) for answer in answers)
+
+
+def test_tokens_of_a_mixture_are_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tiles, whose answers are kept for all of a slice; the same in any."""
+    usable("numba", torch.bfloat16)
+    from draftmark.kernels import tiles
+    from draftmark.kernels.experts import tiled
+
+    if not tiles.has_tiles():
+        pytest.skip("this CPU has no AMX")
+    own = make_mixture(torch.bfloat16, backend="numba", shared_size=96)
+    x, residual = torch.randn(2, 100, HIDDEN, generator=torch.Generator().manual_seed(6)).bfloat16()
+    assert tiled.can_run(x, own)
+    for added in (residual, None):
+        whole = experts.mixture(x, own, residual=added, backend="numba")
+        with monkeypatch.context() as patched:
+            patched.setattr(plain, "SLICE_BYTES", 40_000)
+            assert torch.equal(experts.mixture(x, own, residual=added, backend="numba"), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

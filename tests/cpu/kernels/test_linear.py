@@ -54,6 +54,13 @@ def test_equal_bf16_logits_are_told_apart(backend: str) -> None:
     assert linear.wide_linear(x, prepared, backend=backend).argmax() == 31
 
 
+def most_rows() -> int:
+    """That the compiled kernels take."""
+    from draftmark.kernels.linear import numba
+
+    return numba.most_rows()
+
+
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
 
@@ -109,10 +116,13 @@ def test_a_prepared_weight_says_what_it_holds() -> None:
         assert (prepared is weight) != linear.is_packing(backend)
 
 
+ROWS = (0, 1, 2, 3, 4, 5, 16, 17, 32, 40, 64, 65)
+
+
 @pytest.mark.parametrize(("num_out", "num_in"), [(128, 96), (88, 72)])
-@pytest.mark.parametrize("rows", range(6))
+@pytest.mark.parametrize("rows", ROWS)
 def test_strips_give_what_the_weight_does(rows: int, num_out: int, num_in: int) -> None:
-    """Rows below and above what the kernels take, of a row slice, through every ending; of whole
+    """Rows below and above what each kernel takes, of a row slice, through every ending; of whole
     strips, and of strips that are filled up."""
     usable("numba", torch.bfloat16)
     torch.manual_seed(rows)
@@ -137,38 +147,41 @@ def test_strips_give_what_the_weight_does(rows: int, num_out: int, num_in: int) 
     kept = linear.prepare_wide(weight, is_kept=True, backend="numba")
     y = linear.wide_linear(x, kept, backend="numba")
     assert y.dtype == torch.float32
-    if 0 < rows <= 4:
+    if 0 < rows <= most_rows():
         torch.testing.assert_close(y.double(), product, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_out", [2, 255, 513])
-@pytest.mark.parametrize("rows", range(6))
-def test_a_heads_plain_weight_is_read_as_it_is(rows: int, num_out: int) -> None:
-    """Blocks of outputs with every ending; of more rows than the kernel takes only the largest
-    logits are exact."""
+@pytest.mark.parametrize(("num_out", "num_in"), [(2, 72), (255, 72), (513, 64), (32, 64)])
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_heads_plain_weight_is_read_as_it_is(rows: int, num_out: int, num_in: int) -> None:
+    """Blocks of outputs with every ending; of more rows than a kernel takes only the largest logits
+    are exact."""
     usable("numba", torch.bfloat16)
     torch.manual_seed(rows)
-    x = torch.randn(rows, 80).bfloat16()[:, :72]
-    weight = torch.randn(num_out, 72).bfloat16() / 8
+    x = torch.randn(rows, num_in + 8).bfloat16()[:, :num_in]
+    weight = torch.randn(num_out, num_in).bfloat16() / 8
     plain = linear.prepare_wide(weight, is_kept=False, backend="numba")
     y = linear.wide_linear(x, plain, backend="numba")
     assert y.dtype == torch.float32 and y.shape == (rows, num_out)
     product = x.double() @ weight.double().T
-    error = 1e-5 if rows <= 4 else 2**-7
+    most = most_rows() if num_out >= 32 and num_in % 32 == 0 else 4
+    error = 1e-5 if rows <= most else 2**-7
     torch.testing.assert_close(y.double(), product, rtol=error, atol=error)
 
 
-def test_what_is_not_finite_comes_through_strips_in_its_row() -> None:
+@pytest.mark.parametrize("others", [0, 15, 35])
+def test_what_is_not_finite_comes_through_strips_in_its_row(others: int) -> None:
     usable("numba", torch.bfloat16)
     weight = torch.ones(64, 32).bfloat16()
     weight[40, 3] = math.inf
     prepared = linear.prepare(weight, backend="numba")
-    x = torch.ones(3, 32).bfloat16()
+    x = torch.ones(3 + others, 32).bfloat16()
     x[1, 5], x[2, 3] = math.nan, 0.0
     y = linear.linear(x, prepared, backend="numba")
     assert y[0, 40] == math.inf and (y[0, :40] == 32).all()
     assert y[1].isnan().all()
     assert y[2, 40].isnan() and (y[2, :40] == 31).all()
+    assert (y[3:, 40] == math.inf).all() and (y[3:, :40] == 32).all()
 
 
 def test_a_weight_without_strips_is_onednns() -> None:

@@ -4,13 +4,14 @@ A mixture is one kernel of five parts, between which its threads wait for one an
 by token; the router's logits, by experts; their choice, by token; gate, up and their act, by expert
 and features; down and the weighted sum, by columns. `experts` is the same without the second and
 the third. The weights of an expert that was hit are read once for all of its tokens; the shared one
-is an expert that all tokens hit. Tokens that are not few (see `few`) are the backend `torch`'s.
+is an expert that all tokens hit. Mixtures of more than `FEW_ROWS` are those of `tiled`, where that
+can run; otherwise tokens that are not few (see `few`) are the backend `torch`'s.
 Legend: a slot is token * top_k + place.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -18,17 +19,29 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import dots, jit
-from draftmark.kernels.experts import composed
+from draftmark.kernels.experts import composed, tiled
 from draftmark.kernels.experts import torch as plain
 from draftmark.kernels.experts.few import are_few
-from draftmark.kernels.experts.weights import Mixture
+from draftmark.kernels.experts.parts import (
+    COUNTERS,
+    INPUTS,
+    call_of,
+    choose,
+    choose_experts,
+    grouped,
+    run,
+    score,
+    widen_rows,
+)
+from draftmark.kernels.experts.weights import Mixture, Shared
 
 # Of an item. Half of it reads weights more slowly (16 experts of 0.5 MB, one row: 91 and 79 us).
 _FEATURES, _COLUMNS = 32, 64
-_ROUTED = 8  # experts of an item of the router, which are few for a row
 # From so many comparisons on, one core is slower than waking the others.
 _SHARED_ROUTE = 1 << 14
-_NONE = (0, 0, 0, 0)
+# Tiles take more rows. With one thread, of 16 experts of 0.5 MB, top 4, 5 rows took 416 us here and
+# 547 by tiles, 16 rows 940 and 527; 64 by `torch` 10600 and 730, 1024 36200 and 6750.
+FEW_ROWS = 8
 
 
 def route(logits: Tensor, top_k: int, renormalise: bool) -> tuple[Tensor, Tensor]:
@@ -52,92 +65,23 @@ def experts(x: Tensor, ids: Tensor, weights: Tensor, prepared: tuple[Tensor, ...
     if not are_few(ids.numel(), prepared[0]):
         return plain.experts(x, ids, weights, prepared)
     chosen = (ids.contiguous(), weights.contiguous())
-    return _run(x, prepared, ids.shape[1], chosen=chosen)
+    return run(_mix, _act_sizes(prepared, None), x, prepared, ids.shape[1], chosen=chosen)
 
 
 def mixture(x: Tensor, own: Mixture, residual: Tensor | None) -> Tensor:
+    if len(x) > FEW_ROWS and tiled.can_run(x, own):
+        return tiled.mixture(x, own, residual)
     if not are_few(len(x) * own.top_k, own.prepared[0]):
         return composed.mixture(
             x, own, residual, route=route, experts=plain.experts, expert=plain.expert
         )
-    return _run(x, own.prepared, own.top_k, own=own, residual=residual)
+    sizes = _act_sizes(own.prepared, own.shared)
+    return run(_mix, sizes, x, own.prepared, own.top_k, own=own, residual=residual)
 
 
-def _run(
-    x: Tensor,
-    prepared: tuple[Tensor, ...],
-    top_k: int,
-    *,
-    chosen: tuple[Tensor, Tensor] | None = None,
-    own: Mixture | None = None,
-    residual: Tensor | None = None,
-) -> Tensor:
-    """Experts that are `chosen`, or by the router of `own`."""
-    gate_up, down = prepared
-    num_tokens, (num_experts, double_size, hidden_size) = len(x), gate_up.shape
-    size = double_size // 2
-    y = torch.empty(x.shape, dtype=x.dtype)
-    shared_size, of_shared = 0, [0, 0, 0]
-    if own is not None and own.shared is not None:
-        shared = own.shared
-        shared_size = shared.down.shape[1]
-        of_shared = [w.data_ptr() for w in (shared.gate, shared.gate_up, shared.down)]
-    # ids in int64, then in float32 rows, acts of all slots, shared acts, logits, weights, openings.
-    num_slots = num_tokens * top_k
-    counts = (hidden_size, top_k * size, shared_size, num_experts, top_k, 1)
-    room = torch.empty(num_slots + (num_tokens * sum(counts) + 1) // 2, dtype=torch.int64)
-    addresses, at = [room.data_ptr()], room.data_ptr() + 8 * num_slots
-    for count in counts:
-        addresses.append(at)
-        at += 4 * num_tokens * count
-    ids, rows, acts, shared_acts, logits, weights, openings = addresses
-    if chosen is not None:
-        ids, weights = jit.ints_of(chosen[0]), chosen[1].data_ptr()
-    _mix(
-        0,
-        *(num_tokens, top_k, num_experts, size, hidden_size, jit.is_half(gate_up)),
-        *(gate_up.data_ptr(), down.data_ptr(), ids, weights, rows, acts),
-        *(0 if own is None else own.router.data_ptr(), logits),
-        *(0 if own is None else own.renormalise, *of_shared),
-        *(shared_size, shared_acts, openings, jit.BARRIER, *(0,) * _PARTS),
-        *jit.words_of(x),
-        *(_NONE if residual is None else jit.words_of(residual)),
-        *jit.words_of(y),
-        is_shared=True,
-    )
-    return y
-
-
-class _Call(NamedTuple):
-    """What follows the number of items, which is not used: an item is each part's own."""
-
-    num_tokens: int
-    top_k: int
-    num_experts: int
-    size: int
-    hidden_size: int
-    is_half: int
-    gate_up: int
-    down: int
-    ids: int
-    weights: int
-    rows: int
-    acts: int
-    router: int
-    logits: int
-    renormalise: int
-    gate: int
-    shared_gate_up: int
-    shared_down: int
-    shared_size: int
-    shared_acts: int
-    openings: int
-    barrier: int
-
-
-_PARTS = 5
-_COUNTERS = 2 + len(_Call._fields)
-_INPUTS = _COUNTERS + _PARTS
+def _act_sizes(prepared: tuple[Tensor, ...], shared: Shared | None) -> tuple[int, int]:
+    """Of a slot, and of a token by the shared expert."""
+    return prepared[1].shape[2], 0 if shared is None else shared.down.shape[1]
 
 
 @jit.Kernel
@@ -152,56 +96,21 @@ def _route(words: Any) -> None:
     while token < words[1]:
         for expert in range(num_experts):
             values[expert] = jit.read(logits, token, expert)
-        _choose(values, is_free, ids, weights, token * top_k, top_k, renormalise)
+        choose(values, is_free, ids, weights, token * top_k, top_k, renormalise)
         token = jit.take(words)
-
-
-@jit.function
-def _choose(
-    values: Any, is_free: Any, ids: Any, weights: Any, first: Any, top_k: Any, renormalise: Any
-) -> None:
-    """The slots of a token from `first` on, by its logits."""
-    total = numba.float32(0.0)
-    is_free[:] = True
-    for slot in range(first, first + top_k):
-        expert = _best(values, is_free)
-        is_free[expert] = False
-        ids[slot] = expert
-        weights[slot] = jit.exp(values[expert] - values[ids[first]])
-        total += weights[slot]
-    if not renormalise:
-        for expert in range(len(values)):
-            if is_free[expert]:
-                total += jit.exp(values[expert] - values[ids[first]])
-    for slot in range(first, first + top_k):
-        weights[slot] /= total
-
-
-@jit.function
-def _best(values: Any, is_free: Any) -> Any:
-    """The largest free one, NaN above all; of equal ones the first."""
-    best = -1
-    for i in range(len(values)):
-        if is_free[i] and (
-            best < 0
-            or values[i] > values[best]
-            or (values[i] != values[i] and not np.isnan(values[best]))
-        ):
-            best = i
-    return best
 
 
 @jit.Kernel
 def _mix(words: Any) -> None:
-    call = _call_of(words)
-    _widen_rows(words, call)
+    call = call_of(words)
+    widen_rows(words, call)
     jit.wait(call.barrier)
     if call.router != 0:
-        _score(words, call)
+        score(words, call)
         jit.wait(call.barrier)
-        _choose_experts(words, call)
+        choose_experts(words, call)
         jit.wait(call.barrier)
-    hits, starts, slots = _grouped(call)
+    hits, starts, slots = grouped(call)
     everyone = np.arange(call.num_tokens)
     if call.is_half:
         weights = (
@@ -226,84 +135,6 @@ def _mix(words: Any) -> None:
 
 
 @jit.function
-def _call_of(words: Any) -> Any:
-    return _Call(
-        words[2],
-        words[3],
-        words[4],
-        words[5],
-        words[6],
-        words[7],
-        words[8],
-        words[9],
-        words[10],
-        words[11],
-        words[12],
-        words[13],
-        words[14],
-        words[15],
-        words[16],
-        words[17],
-        words[18],
-        words[19],
-        words[20],
-        words[21],
-        words[22],
-        words[23],
-    )
-
-
-@jit.function
-def _widen_rows(words: Any, call: Any) -> None:
-    """An item is a token."""
-    x = jit.rows(words, _INPUTS)
-    token = jit.take_by(words, _COUNTERS)
-    while token < call.num_tokens:
-        line = jit.floats_at(call.rows + 4 * token * call.hidden_size)
-        jit.widen(line, x, token, 0, call.hidden_size)
-        token = jit.take_by(words, _COUNTERS)
-
-
-@jit.function
-def _score(words: Any, call: Any) -> None:
-    """An item is some experts, whose logits all tokens get, or the gate of the shared one."""
-    num_blocks = (call.num_experts + _ROUTED - 1) // _ROUTED
-    size, rows = call.hidden_size, jit.floats_at(call.rows)
-    logits, openings = jit.floats_at(call.logits), jit.floats_at(call.openings)
-    router, gate = jit.floats_at(call.router), jit.floats_at(call.gate)
-    block = jit.take_by(words, _COUNTERS + 1)
-    while block < num_blocks + (call.gate != 0):
-        if block == num_blocks:
-            for token in range(call.num_tokens):
-                openings[token] = jit.sigmoid(dots.one(gate, 0, rows, token * size, size))
-        else:
-            for expert in range(block * _ROUTED, min(call.num_experts, (block + 1) * _ROUTED)):
-                for token in range(call.num_tokens):
-                    logits[token * call.num_experts + expert] = dots.one(
-                        router, expert * size, rows, token * size, size
-                    )
-        block = jit.take_by(words, _COUNTERS + 1)
-
-
-@jit.function
-def _choose_experts(words: Any, call: Any) -> None:
-    """An item is a token."""
-    ids, weights, logits = (
-        jit.ints_at(call.ids),
-        jit.floats_at(call.weights),
-        jit.floats_at(call.logits),
-    )
-    values = np.empty(call.num_experts, np.float32)
-    is_free = np.empty(call.num_experts, np.bool_)
-    token = jit.take_by(words, _COUNTERS + 2)
-    while token < call.num_tokens:
-        for expert in range(call.num_experts):
-            values[expert] = logits[token * call.num_experts + expert]
-        _choose(values, is_free, ids, weights, token * call.top_k, call.top_k, call.renormalise)
-        token = jit.take_by(words, _COUNTERS + 2)
-
-
-@jit.function
 def _act(
     words: Any, call: Any, weights: Any, hits: Any, starts: Any, slots: Any, everyone: Any
 ) -> None:
@@ -313,7 +144,7 @@ def _act(
     num_items = num_own + (call.shared_size + _FEATURES - 1) // _FEATURES
     rows, acts = jit.floats_at(call.rows), jit.floats_at(call.acts)
     shared_acts = jit.floats_at(call.shared_acts)
-    item = jit.take_by(words, _COUNTERS + 3)
+    item = jit.take_by(words, COUNTERS + 3)
     while item < num_items:
         if item < num_own:
             hit, block = item // num_blocks, item % num_blocks
@@ -324,7 +155,7 @@ def _act(
         else:
             sizes = (1, call.shared_size, call.hidden_size)
             _act_block(weights[2], 0, sizes, item - num_own, everyone, rows, shared_acts)
-        item = jit.take_by(words, _COUNTERS + 3)
+        item = jit.take_by(words, COUNTERS + 3)
 
 
 @jit.function
@@ -369,11 +200,11 @@ def _answer(
     words: Any, call: Any, weights: Any, hits: Any, starts: Any, slots: Any, everyone: Any
 ) -> None:
     """An item is a block of columns: each token's answers, in the order of the experts."""
-    residual, y = jit.rows(words, _INPUTS + 4), jit.rows(words, _INPUTS + 8)
+    residual, y = jit.rows(words, INPUTS + 4), jit.rows(words, INPUTS + 8)
     shares, openings = jit.floats_at(call.weights), jit.floats_at(call.openings)
     acts, shared_acts = jit.floats_at(call.acts), jit.floats_at(call.shared_acts)
     sums = np.empty((call.num_tokens, _COLUMNS), np.float32)
-    block = jit.take_by(words, _COUNTERS + 4)
+    block = jit.take_by(words, COUNTERS + 4)
     while block * _COLUMNS < call.hidden_size:
         column = block * _COLUMNS
         count = min(_COLUMNS, call.hidden_size - column)
@@ -395,7 +226,7 @@ def _answer(
             _add_block(weights[1], first, sizes, chosen, acts, shares, sums)
         for token in range(call.num_tokens):
             jit.narrow(y, token, column, jit.floats_at(sums[token].ctypes.data), count)
-        block = jit.take_by(words, _COUNTERS + 4)
+        block = jit.take_by(words, COUNTERS + 4)
 
 
 @jit.function
@@ -440,27 +271,3 @@ def _four_of(slots: Any, first: Any, count: Any) -> Any:
         slots[min(first + 2, last)],
         slots[last],
     )
-
-
-@jit.function
-def _grouped(call: Any) -> Any:
-    """The experts that were hit, where the slots of each begin, and the slots in their order."""
-    num_slots, num_experts = call.num_tokens * call.top_k, call.num_experts
-    ids = jit.ints_at(call.ids)
-    after = np.zeros(num_experts + 1, np.int64)
-    for slot in range(num_slots):
-        after[ids[slot] + 1] += 1
-    hits, starts = np.empty(num_experts, np.int64), np.empty(num_experts + 1, np.int64)
-    num_hits = 0
-    for expert in range(num_experts):
-        if after[expert + 1] > 0:
-            hits[num_hits], starts[num_hits] = expert, after[expert]
-            num_hits += 1
-        after[expert + 1] += after[expert]
-    starts[num_hits] = num_slots
-    slots = np.empty(num_slots, np.int64)
-    for slot in range(num_slots):
-        place = after[ids[slot]]
-        slots[place] = slot
-        after[ids[slot]] = place + 1
-    return hits[:num_hits], starts, slots

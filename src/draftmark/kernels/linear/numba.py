@@ -2,8 +2,9 @@
 
 A call of oneDNN takes 25 us besides the product, and gate and up are two. A kernel here reads the
 same weights, a strip of outputs at a time (see `strips`), and adds bias, residual or gate before
-rounding. More rows, and weights that have no strips, are oneDNN's; a head's plain weight is read as
-it is.
+rounding; of a few rows it sums in plain float32, of some more by AMX (see `tiles`). Many rows, some
+more of a gated product, and weights that have no strips are oneDNN's; a head's plain weight is read
+as it is.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from numba import types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from draftmark.kernels import dots, jit
+from draftmark.kernels import dots, jit, tiles
 from draftmark.kernels.linear import onednn
 from draftmark.kernels.linear.strips import WIDTH, Strips, prepare
 
 # On two cores with AMX a decode step of SmolLM2-135M takes 28.5 ms, with oneDNN alone 35; of 4 rows
-# 35 and 37. Of more rows, oneDNN's products with AMX are worth its calls.
+# 35 and 37.
 MOST_ROWS = 4
+MOST_TILED_ROWS = 64
 # From so many weights on, one core is slower than waking the others.
 _SHARED_WEIGHTS = 1 << 16
 # Of an item of a plain weight.
@@ -44,7 +46,7 @@ def prepare_wide(weight: Tensor, is_kept: bool) -> tuple[Strips | Tensor, ...]:
 
 
 def linear(x: Tensor, weight: Strips, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-    if len(x) > MOST_ROWS or weight.address == 0:
+    if len(x) > most_rows() or weight.address == 0:
         return onednn.linear(x, weight.packed, bias, residual)
     return _product(x, weight, None, (bias, None), residual, x.dtype)
 
@@ -52,13 +54,19 @@ def linear(x: Tensor, weight: Strips, bias: Tensor | None, residual: Tensor | No
 def wide_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
     """In float32; oneDNN's binding rounds."""
     weight, *strips = prepared
-    if len(x) > MOST_ROWS or (strips and strips[0].address == 0):
+    if strips:
+        most = most_rows() if strips[0].address != 0 else 0
+    else:
+        fills_tiles = len(weight) >= tiles.SIDE and weight.shape[1] % tiles.DEPTH == 0
+        most = most_rows() if fills_tiles else MOST_ROWS
+    if len(x) > most:
         return onednn.wide_linear(x, (weight, *(own.packed for own in strips)))
     if strips:
         return _product(x, strips[0], None, (None, None), None, torch.float32)
     y = torch.empty(len(x), len(weight), dtype=torch.float32)
     assert jit.is_half(weight) and weight.is_contiguous()
-    _plain(
+    kernel = _plain if len(x) <= MOST_ROWS else _tiled_plain
+    kernel(
         -(-len(weight) // _OUTPUTS),
         *(len(x), *weight.shape, weight.data_ptr(), y.data_ptr(), *jit.words_of(x)),
         is_shared=weight.numel() >= _SHARED_WEIGHTS,
@@ -74,6 +82,11 @@ def gated_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
     return _product(x, gate, up, (gate_bias, up_bias), None, x.dtype)
 
 
+def most_rows() -> int:
+    """That kernels here take."""
+    return MOST_TILED_ROWS if tiles.has_tiles() else MOST_ROWS
+
+
 def _product(
     x: Tensor,
     weight: Strips,
@@ -84,7 +97,8 @@ def _product(
 ) -> Tensor:
     """Of `weight`, or with `up` the gated one."""
     y = torch.empty(len(x), weight.num_out, dtype=dtype)
-    _products(
+    kernel = _products if len(x) <= MOST_ROWS else _tiled_products
+    kernel(
         weight.num_strips,
         len(x),
         weight.num_in,
@@ -104,8 +118,7 @@ def _product(
 @jit.Kernel
 def _products(words: Any) -> None:
     """An item is a strip."""
-    num_rows, num_in, depth, num_out = words[2], words[3], words[4], words[5]
-    residual, out = jit.rows(words, 14), jit.rows(words, 18)
+    num_rows, num_in, depth = words[2], words[3], words[4]
     # What is beyond the inputs meets weights of zero, and must be finite.
     rows = np.zeros(MOST_ROWS * depth, np.float32)
     for m in range(num_rows):
@@ -115,19 +128,79 @@ def _products(words: Any) -> None:
     strip = jit.take(words)
     while strip < words[1]:
         first = strip * WIDTH
-        count = min(WIDTH, num_out - first)
-        _sum_strip(words[6], words[8], strip, count, num_rows, rows.ctypes.data, depth, sums)
+        count = min(WIDTH, words[5] - first)
+        _sum_strip(words[6], strip, num_rows, rows.ctypes.data, depth, sums)
+        _add_bias(words[8], first, count, num_rows, sums)
         if words[7] != 0:
-            _sum_strip(words[7], words[9], strip, count, num_rows, rows.ctypes.data, depth, ups)
+            _sum_strip(words[7], strip, num_rows, rows.ctypes.data, depth, ups)
+            _add_bias(words[9], first, count, num_rows, ups)
             for m in range(num_rows):
                 for n in range(WIDTH):
                     sums[m, n] = dots.silu_mul(sums[m, n], ups[m, n])
-        for m in range(num_rows):
-            if residual[0] != 0:
-                for n in range(count):
-                    sums[m, n] += jit.read(residual, m, first + n)
-            jit.narrow(out, m, first, jit.floats_at(sums[m].ctypes.data), count)
+        _put(words, first, count, 0, num_rows, sums)
         strip = jit.take(words)
+
+
+@jit.Kernel
+def _tiled_products(words: Any) -> None:
+    """An item is a strip; rows come by 32."""
+    num_rows, num_in, depth = words[2], words[3], words[4]
+    x = jit.rows(words, 10)
+    # Whole tiles; what is beyond the inputs must be finite here too.
+    num_blocks = (num_rows + tiles.SIDE - 1) // tiles.SIDE
+    rows = np.zeros(num_blocks * tiles.SIDE * depth, np.uint16)
+    for m in range(num_rows):
+        line = jit.halves_at(x[0] + 2 * m * x[2])
+        for k in range(num_in):
+            rows[m * depth + k] = line[k]
+    sums = np.empty((tiles.SIDE, WIDTH), np.float32)
+    tiles.open_all()
+    strip = jit.take(words)
+    while strip < words[1]:
+        first = strip * WIDTH
+        count = min(WIDTH, words[5] - first)
+        for row in range(0, num_rows, tiles.SIDE):
+            height = min(tiles.SIDE, num_rows - row)
+            own = rows.ctypes.data + 2 * row * depth
+            _sum_tiles(words[6], strip, height, own, depth, sums)
+            _add_bias(words[8], first, count, height, sums)
+            _put(words, first, count, row, height, sums)
+        strip = jit.take(words)
+    tiles.close()
+
+
+@jit.function
+def _sum_tiles(weight: Any, strip: Any, num_rows: Any, rows: Any, depth: Any, sums: Any) -> None:
+    """sums [SIDE, WIDTH] = the strip's outputs of up to SIDE rows."""
+    at, step = weight + 2 * WIDTH * depth * strip, 4 * WIDTH
+    second = 2 * tiles.ROWS * depth if num_rows > tiles.ROWS else 0
+    tiles.clear()
+    for k in range(0, depth, tiles.DEPTH):
+        weights, inputs = at + step // 2 * k, rows + 2 * k
+        jit.prefetch(weights + jit.AHEAD_BYTES, step // 2 * tiles.DEPTH)
+        tiles.add(
+            inputs, 0 if second == 0 else inputs + second, 2 * depth, weights, weights + 64, step
+        )
+    tiles.store(sums.ctypes.data)
+
+
+@jit.function
+def _put(words: Any, first: Any, count: Any, first_row: Any, num_rows: Any, sums: Any) -> None:
+    """sums [num_rows, count], with the residual, are the outputs from `first` on."""
+    residual, out = jit.rows(words, 14), jit.rows(words, 18)
+    for m in range(num_rows):
+        if residual[0] != 0:
+            for n in range(count):
+                sums[m, n] += jit.read(residual, first_row + m, first + n)
+        jit.narrow(out, first_row + m, first, jit.floats_at(sums[m].ctypes.data), count)
+
+
+@jit.function
+def _add_bias(bias: Any, first: Any, count: Any, num_rows: Any, sums: Any) -> None:
+    if bias != 0:
+        for m in range(num_rows):
+            for n in range(count):
+                sums[m, n] += jit.from_half(jit.halves_at(bias)[first + n])
 
 
 @jit.Kernel
@@ -160,18 +233,41 @@ def _plain(words: Any) -> None:
         block = jit.take(words)
 
 
+@jit.Kernel
+def _tiled_plain(words: Any) -> None:
+    """An item is a block of outputs; rows come by 32."""
+    num_rows, num_out, num_in = words[2], words[3], words[4]
+    weight, out, x = words[5], jit.floats_at(words[6]), jit.rows(words, 7)
+    numbers, own = np.arange(num_rows), tiles.packed_bytes(num_in)
+    num_blocks = (num_rows + tiles.SIDE - 1) // tiles.SIDE
+    room = np.empty(num_blocks * own, np.uint8)
+    for first in range(0, num_rows, tiles.SIDE):
+        count = min(tiles.SIDE, num_rows - first)
+        at = room.ctypes.data + first // tiles.SIDE * own
+        tiles.pack(at, x, numbers[first:], count, num_in)
+    sums, step = np.empty((tiles.SIDE, tiles.SIDE), np.float32), 2 * num_in
+    tiles.open_all()
+    block = jit.take(words)
+    while block < words[1]:
+        for output in range(block * _OUTPUTS, min(num_out, (block + 1) * _OUTPUTS), tiles.SIDE):
+            # Outputs that do not fill two tiles are some that have been made before.
+            start = max(0, min(output, num_out - tiles.SIDE))
+            for first in range(0, num_rows, tiles.SIDE):
+                count = min(tiles.SIDE, num_rows - first)
+                at = room.ctypes.data + first // tiles.SIDE * own
+                a0 = weight + start * step
+                a1 = a0 + tiles.ROWS * step
+                tiles.multiply(a0, a1, step, tiles.SIDE * step, at, count, num_in, sums.ctypes.data)
+                for m in range(count):
+                    for n in range(tiles.SIDE):
+                        out[(first + m) * num_out + start + n] = sums[n, m]
+        block = jit.take(words)
+    tiles.close()
+
+
 @jit.function
-def _sum_strip(
-    weight: Any,
-    bias: Any,
-    strip: Any,
-    count: Any,
-    num_rows: Any,
-    rows: Any,
-    depth: Any,
-    sums: Any,
-) -> None:
-    """sums [num_rows, WIDTH] = the strip's outputs of all rows, `count` of them with a bias."""
+def _sum_strip(weight: Any, strip: Any, num_rows: Any, rows: Any, depth: Any, sums: Any) -> None:
+    """sums [num_rows, WIDTH] = the strip's outputs of all rows."""
     at, step, out = weight + 2 * WIDTH * depth * strip, 4 * depth, sums.ctypes.data
     x, y = rows, rows + step
     if num_rows == 1:
@@ -181,10 +277,6 @@ def _sum_strip(
     else:
         z = rows + 2 * step
         _strip_of_four(at, x, y, z, z if num_rows == 3 else z + step, depth // 2, out)
-    if bias != 0:
-        for m in range(num_rows):
-            for n in range(count):
-                sums[m, n] += jit.from_half(jit.halves_at(bias)[strip * WIDTH + n])
 
 
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
