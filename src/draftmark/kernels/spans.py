@@ -6,6 +6,7 @@ no index tensor, and the host knows all of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,12 @@ class Span:
     @property
     def end(self) -> int:
         return self.start + self.count
+
+
+def words_of_spans(spans: Sequence[Span]) -> Tensor:
+    """[num_spans, 4] int64, for compiled kernels: offset, count, start and slot."""
+    given = [(span.offset, span.count, span.start, span.slot) for span in spans]
+    return torch.tensor(given, dtype=torch.int64)
 
 
 def ring_pieces(first: int, count: int, depth: int) -> list[tuple[int, int, int]]:

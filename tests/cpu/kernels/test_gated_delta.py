@@ -61,10 +61,12 @@ def same(found: Tensor, want: Tensor) -> None:
 # -- the judge ------------------------------------------------------------------------------------
 
 
-def check_against_judge(inputs: Inputs, *, device: str = "cpu", o_error: float = 1e-5) -> None:
+def check_against_judge(
+    inputs: Inputs, *, device: str = "cpu", o_error: float = 1e-5, backend: str = "torch"
+) -> None:
     want, want_state = judge(inputs)
     cache = make_cache(2, dtype=torch.float32, device=device)
-    out = run_prefill(inputs.to(device), cache, backend="torch")
+    out = run_prefill(inputs.to(device), cache, backend=backend)
     assert out.dtype == inputs.v.dtype and out.shape == inputs.v.shape
     assert error(out.cpu(), want, head_dim=1) < o_error
     assert error(state_of(cache, 1, len(inputs)).cpu(), want_state, head_dim=0) < 1e-5
@@ -75,6 +77,12 @@ def check_against_judge(inputs: Inputs, *, device: str = "cpu", o_error: float =
 @pytest.mark.parametrize("device", DEVICES)
 def test_float32_prefill_is_the_recurrence(num_tokens: int, keys: str, device: str) -> None:
     check_against_judge(make_inputs(num_tokens, keys=keys, dtype=torch.float32), device=device)
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("num_tokens", LENGTHS)
+def test_compiled_prefill_is_the_recurrence(num_tokens: int, keys: str, compiled: str) -> None:
+    check_against_judge(make_inputs(num_tokens, keys=keys, dtype=torch.float32), backend=compiled)
 
 
 @pytest.mark.slow
@@ -153,6 +161,25 @@ def test_a_prompt_may_be_cut_anywhere(backend: str, num_tokens: int) -> None:
         tail = run_prefill(inputs[cut:], cache, backend=backend, start=cut)
         same(torch.cat((head, tail)), want)
         same(state_of(cache, 1, num_tokens), want_state)
+
+
+def test_a_compiled_prompt_may_be_cut_anywhere(compiled: str) -> None:
+    """In a ring that has room for no record more than it must: new ones take the old ones' places
+    while those are read."""
+    inputs = make_inputs(130, seed=3, dtype=torch.float32)
+    want, want_state = judge(inputs)
+    torch.set_num_threads(2)
+    for cut in range(1, 130):
+        cache = make_cache(2, dtype=torch.float32)
+        end = min(130, cut + 16)
+        parts = [(0, cut), (cut, end), (end, 130)]
+        outs = [
+            run_prefill(inputs[first:last], cache, backend=compiled, start=first)
+            for first, last in parts
+            if last > first
+        ]
+        assert error(torch.cat(outs), want, head_dim=1) < 1e-5
+        assert error(state_of(cache, 1, 130), want_state, head_dim=0) < 1e-5
 
 
 @pytest.mark.parametrize("first", [1, 15, 16, 17, 64, 75])
@@ -362,13 +389,81 @@ def test_compiled_rows_take_float32_states_only(compiled: str) -> None:
 
 
 def test_spans_together_equal_spans_alone(backend: str) -> None:
-    cuts = [(0, 1), (0, 70), (16, 40), (23, 5)]  # start and count of slots 1, 2, 3, 4
-    sequences = [make_inputs(80, seed=seed) for seed in range(4)]
+    outs, caches, sequences = spans_together_and_alone(backend, torch.float64)
+    same(outs[0], outs[1])
+    for i, (start, count) in enumerate(CUTS):
+        same(state_of(caches[0], i + 1, start + count), state_of(caches[1], i + 1, start + count))
+        same(state_of(caches[0], i + 1, start + count), judge(sequences[i][: start + count])[1])
+
+
+def test_compiled_spans_together_equal_spans_alone(compiled: str) -> None:
+    """To the bit, whichever thread takes which, also after one that is not finite."""
+    torch.set_num_threads(2)
+    outs, caches, sequences = spans_together_and_alone(compiled, torch.float32)
+    assert torch.equal(*outs)
+    for i, (start, count) in enumerate(CUTS):
+        want = judge(sequences[i][: start + count])[1]
+        assert error(state_of(caches[0], i + 1, start + count), want, head_dim=0) < 1e-5
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 3, 7, 5), (4, 8, 128, 128), (2, 2, 33, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_spans_of_any_size(
+    compiled: str, sizes: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    """Against the reference, on one thread, so that what a bad span leaves in its room meets the
+    next one."""
+    key_heads, num_heads, key_dim, value_dim = sizes
+    random = torch.Generator().manual_seed(num_heads)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
+    rings, count = (4, 17), 150
+    cache = DeltaCache(
+        state=normal(4, num_heads, key_dim, value_dim),
+        keys=normal(*rings, key_heads, key_dim) * key_dim**-0.5,
+        deltas=normal(*rings, num_heads, value_dim),
+        gates=-normal(*rings, num_heads).abs(),
+    )
+    tokens = (
+        normal(count, key_heads, key_dim).to(dtype),
+        normal(count, key_heads, key_dim).to(dtype),
+        normal(count, num_heads, value_dim).to(dtype),
+        -normal(count, num_heads).abs(),
+        torch.rand(count, num_heads, generator=random),
+    )
+    tokens[1][3] = torch.nan
+    spans = [
+        Span(offset=0, count=20, start=0, slot=2),
+        Span(offset=20, count=90, start=0, slot=1),
+        Span(offset=110, count=40, start=30, slot=3),
+    ]
+    found = []
+    for backend in ("reference", compiled):
+        own = DeltaCache(**{x: getattr(cache, x).clone() for x in DeltaCache.__slots__})
+        out = gated_delta.prefill(*tokens, cache=own, spans=spans, backend=backend)
+        assert out.dtype == dtype and out.shape == tokens[2].shape
+        states = [state_of(own, span.slot, span.end) for span in spans[1:]]
+        found.append((out[20:].float(), *states))
+        assert out[3:20].isnan().all() and own.state[2].isnan().all()
+    step = torch.finfo(dtype).eps
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4 + step, atol=3e-5)
+
+
+CUTS = [(0, 1), (0, 70), (16, 40), (23, 5)]  # start and count of slots 1, 2, 3, 4
+
+
+def spans_together_and_alone(
+    backend: str, dtype: torch.dtype
+) -> tuple[list[Tensor], list[DeltaCache], list[Inputs]]:
+    sequences = [make_inputs(80, seed=seed, dtype=dtype) for seed in range(4)]
     caches, outs = [], []
     for is_together in (True, False):
-        cache = make_cache(5)
+        cache = make_cache(5, dtype=dtype)
         spans, parts = [], []
-        for i, (start, count) in enumerate(cuts):
+        for i, (start, count) in enumerate(CUTS):
             if start:
                 run_prefill(sequences[i][:start], cache, slot=i + 1, backend=backend)
             offset = sum(len(part) for part in parts)
@@ -386,10 +481,7 @@ def test_spans_together_equal_spans_alone(backend: str) -> None:
             )
         caches.append(cache)
         outs.append(out)
-    same(outs[0], outs[1])
-    for i, (start, count) in enumerate(cuts):
-        same(state_of(caches[0], i + 1, start + count), state_of(caches[1], i + 1, start + count))
-        same(state_of(caches[0], i + 1, start + count), judge(sequences[i][: start + count])[1])
+    return outs, caches, sequences
 
 
 # -- what is kept ---------------------------------------------------------------------------------

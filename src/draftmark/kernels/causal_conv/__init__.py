@@ -26,7 +26,7 @@ from draftmark.kernels.spans import Span
 __all__ = ["Span", "prefill", "verify"]
 
 _PREFILL: Mapping[str, Callable[..., Any]] = {
-    "numba": plain.prefill,
+    "numba": Deferred("draftmark.kernels.causal_conv.numba", "prefill"),
     "reference": reference.prefill,
     "torch": plain.prefill,
 }

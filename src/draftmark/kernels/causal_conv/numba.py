@@ -1,8 +1,8 @@
-"""causal_conv's verify rows, compiled: some channels of a row at a time, tap by tap. Prompts are
-`torch.py`'s."""
+"""causal_conv compiled: some channels of a row or of a span at a time, tap by tap."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -11,22 +11,37 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import jit
+from draftmark.kernels.spans import Span, words_of_spans
 
 _BLOCK = 512  # channels
 # From so many numbers on, one core is slower than waking the others.
 _SHARED = 1 << 13
 
 
+def prefill(x: Tensor, weight: Tensor, ring: Tensor, spans: Sequence[Span]) -> Tensor:
+    given = words_of_spans(spans)
+    return _run(_prefill, x, weight, ring, (len(spans), 0, jit.ints_of(given), 0))
+
+
 def verify(
     x: Tensor, weight: Tensor, ring: Tensor, slots: Tensor, lengths: Tensor, width: int
 ) -> Tensor:
+    rows = (len(slots), width, jit.ints_of(slots), jit.ints_of(lengths))
+    return _run(_verify, x, weight, ring, rows)
+
+
+def _run(
+    kernel: jit.Kernel, x: Tensor, weight: Tensor, ring: Tensor, rows: tuple[int, int, int, int]
+) -> Tensor:
+    """`rows`: how many, their width, and two addresses."""
     x = x if x.stride(1) == 1 else x.contiguous()
     weight = weight if weight.stride(0) == 1 else weight.t().contiguous().t()
     y = torch.empty_like(x)
     depth, channels = ring.shape[1:]
-    _verify(
-        len(slots) * -(-channels // _BLOCK),
-        *(channels, weight.shape[1], width, depth, jit.ints_of(slots), jit.ints_of(lengths)),
+    num_rows, width, *addresses = rows
+    kernel(
+        num_rows * -(-channels // _BLOCK),
+        *(channels, weight.shape[1], width, depth, *addresses),
         *jit.words_of(x),
         *jit.words_of(y),
         *(ring.data_ptr(), jit.is_half(ring), channels, 1),
@@ -39,22 +54,50 @@ def verify(
 @jit.Kernel
 def _verify(words: Any) -> None:
     """An item is a block of channels of a row."""
-    channels, taps, width, depth = words[2], words[3], words[4], words[5]
+    width, depth = words[4], words[5]
     slots, lengths = jit.ints_at(words[6]), jit.ints_at(words[7])
-    x, y = jit.rows(words, 8), jit.rows(words, 12)
-    ring, by_tap = jit.rows(words, 16), jit.rows(words, 20)
-    num_blocks = -(-channels // _BLOCK)
+    num_blocks = -(-words[2] // _BLOCK)
     scratch = np.empty(3 * _BLOCK, np.float32)
     item = jit.take(words)
     while item < words[1]:
-        row, first = item // num_blocks, item % num_blocks * _BLOCK
-        count = min(_BLOCK, channels - first)
+        row = item // num_blocks
         tokens = Tokens(row * width, width, slots[row] * depth, depth, lengths[row])
-        for j in range(width):
-            convolve(x, by_tap, ring, tokens, j, taps, first, count, scratch.ctypes.data)
-            jit.narrow(y, tokens.first + j, first, jit.floats_at(scratch.ctypes.data), count)
-        keep(x, ring, tokens, first, count, scratch.ctypes.data)
+        _run_block(words, tokens, width, item % num_blocks * _BLOCK, scratch)
         item = jit.take(words)
+
+
+@jit.Kernel
+def _prefill(words: Any) -> None:
+    """An item is a block of channels of a span."""
+    taps, depth = words[3], words[5]
+    num_blocks = -(-words[2] // _BLOCK)
+    scratch = np.empty(3 * _BLOCK, np.float32)
+    item = jit.take(words)
+    while item < words[1]:
+        span = jit.ints_at(words[6] + 32 * (item // num_blocks))
+        tokens = Tokens(span[0], span[1], span[3] * depth, depth, span[2])
+        _run_block(words, tokens, min(taps - 1, span[1]), item % num_blocks * _BLOCK, scratch)
+        item = jit.take(words)
+
+
+@jit.function
+def _run_block(words: Any, tokens: Any, num_kept: Any, first: Any, scratch: Any) -> None:
+    """The channels from `first` on; the last `num_kept` tokens' go into the ring."""
+    x, y, ring, by_tap = (
+        jit.rows(words, 8),
+        jit.rows(words, 12),
+        jit.rows(words, 16),
+        jit.rows(words, 20),
+    )
+    count, room = min(_BLOCK, words[2] - first), scratch.ctypes.data
+    for j in range(tokens.width):
+        convolve(x, by_tap, ring, tokens, j, words[3], first, count, room)
+        jit.narrow(y, tokens.first + j, first, jit.floats_at(room), count)
+    before = tokens.width - num_kept
+    last = Tokens(
+        tokens.first + before, num_kept, tokens.ring, tokens.depth, tokens.length + before
+    )
+    keep(x, ring, last, first, count, room)
 
 
 class Tokens(NamedTuple):

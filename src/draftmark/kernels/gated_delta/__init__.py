@@ -39,7 +39,7 @@ _GATES: Mapping[str, Callable[..., Any]] = {
     "torch": plain.gates,
 }
 _PREFILL: Mapping[str, Callable[..., Any]] = {
-    "numba": plain.prefill,
+    "numba": Deferred("draftmark.kernels.gated_delta.chunks", "prefill"),
     "reference": reference.prefill,
     "torch": plain.prefill,
 }

@@ -1,7 +1,7 @@
 """gated_delta's verify rows, compiled: a value head of a row at a time, every state read once.
 
 The new tokens of a row come one after another, and each sees the checkpoint, the records and those
-before it: the recurrence without a state between. Prompts are `torch.py`'s. Addresses are of
+before it: the recurrence without a state between. Prompts are in `chunks.py`. Addresses are of
 float32 numbers, and sums of gates are float64, for the reason that `torch.py` names.
 """
 
@@ -20,7 +20,7 @@ from draftmark.kernels.gated_delta.cache import FOLD_TOKENS, DeltaCache
 
 # From so many numbers on, one core is slower than waking the others.
 SHARED_STATE, _SHARED_GATES = 1 << 14, 1 << 10
-_GATE_FLOOR = -100.0
+GATE_FLOOR = -100.0
 
 
 def gates(a: Tensor, b: Tensor, decay: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -315,10 +315,10 @@ def _add_key(call: Any, item: Any, inputs: Any, j: Any, running: Any) -> Any:
     """Normalised k and q of new token j, its gate's and, by one head, its key's record; the running
     sum of gates after it."""
     (k, q), token = _pair_at(call, item, j), item.row * call.width + j
-    _unit(k, inputs[1], token, item.key_head, call.key_dim, 1.0)
-    _unit(q, inputs[0], token, item.key_head, call.key_dim, call.key_dim**-0.5)
+    unit(k, inputs[1], token, item.key_head, call.key_dim, 1.0)
+    unit(q, inputs[0], token, item.key_head, call.key_dim, call.key_dim**-0.5)
     gate = jit.read(inputs[3], token, item.head)
-    gate = numba.float32(_GATE_FLOOR) if gate < _GATE_FLOOR else gate
+    gate = numba.float32(GATE_FLOOR) if gate < GATE_FLOOR else gate
     _gate_at(call, item, item.length + j)[0] = gate
     if item.head % (call.num_heads // call.key_heads) == 0:
         key = _key_at(call, item, item.length + j)
@@ -329,7 +329,7 @@ def _add_key(call: Any, item: Any, inputs: Any, j: Any, running: Any) -> Any:
 
 
 @jit.function
-def _unit(out: Any, x: Any, token: Any, head: Any, size: Any, scale: Any) -> None:
+def unit(out: Any, x: Any, token: Any, head: Any, size: Any, scale: Any) -> None:
     jit.widen(out, x, token, head, size)
     squares = numba.float32(_dot(out, out, size) + numba.float32(1e-6))
     by = numba.float32(scale) / numba.float32(math.sqrt(squares))
