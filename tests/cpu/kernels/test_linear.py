@@ -54,11 +54,11 @@ def test_equal_bf16_logits_are_told_apart(backend: str) -> None:
     assert linear.wide_linear(x, prepared, backend=backend).argmax() == 31
 
 
-def most_rows() -> int:
-    """That the compiled kernels take."""
+def most_head_rows() -> int:
+    """That the compiled kernels take of a head."""
     from draftmark.kernels.linear import numba
 
-    return numba.most_rows()
+    return numba.most_head_rows()
 
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
@@ -147,7 +147,7 @@ def test_strips_give_what_the_weight_does(rows: int, num_out: int, num_in: int) 
     kept = linear.prepare_wide(weight, is_kept=True, backend="numba")
     y = linear.wide_linear(x, kept, backend="numba")
     assert y.dtype == torch.float32
-    if 0 < rows <= most_rows():
+    if 0 < rows <= most_head_rows():
         torch.testing.assert_close(y.double(), product, rtol=1e-5, atol=1e-5)
 
 
@@ -164,7 +164,7 @@ def test_a_heads_plain_weight_is_read_as_it_is(rows: int, num_out: int, num_in: 
     y = linear.wide_linear(x, plain, backend="numba")
     assert y.dtype == torch.float32 and y.shape == (rows, num_out)
     product = x.double() @ weight.double().T
-    most = most_rows() if num_out >= 32 and num_in % 32 == 0 else 4
+    most = most_head_rows() if num_out >= 32 and num_in % 32 == 0 else 4
     error = 1e-5 if rows <= most else 2**-7
     torch.testing.assert_close(y.double(), product, rtol=error, atol=error)
 

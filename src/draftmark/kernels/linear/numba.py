@@ -26,7 +26,9 @@ from draftmark.kernels.linear.strips import WIDTH, Strips, prepare
 # On two cores with AMX a decode step of SmolLM2-135M takes 28.5 ms, with oneDNN alone 35; of 4 rows
 # 35 and 37.
 MOST_ROWS = 4
-MOST_TILED_ROWS = 64
+# Of 8, 16, 32 and 64 rows [3088, 512] takes 170, 176, 215 and 321 us by tiles, by oneDNN 198, 184,
+# 228 and 244; a head [4096, 512] 216, 231, 224 and 333, by oneDNN, which rounds it, 672 to 1519.
+_MOST_TILED_ROWS, _MOST_TILED_HEAD_ROWS = 16, 64
 # From so many weights on, one core is slower than waking the others.
 _SHARED_WEIGHTS = 1 << 16
 # Of an item of a plain weight.
@@ -46,7 +48,8 @@ def prepare_wide(weight: Tensor, is_kept: bool) -> tuple[Strips | Tensor, ...]:
 
 
 def linear(x: Tensor, weight: Strips, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-    if len(x) > most_rows() or weight.address == 0:
+    most = _MOST_TILED_ROWS if tiles.has_tiles() else MOST_ROWS
+    if len(x) > most or weight.address == 0:
         return onednn.linear(x, weight.packed, bias, residual)
     return _product(x, weight, None, (bias, None), residual, x.dtype)
 
@@ -55,10 +58,10 @@ def wide_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
     """In float32; oneDNN's binding rounds."""
     weight, *strips = prepared
     if strips:
-        most = most_rows() if strips[0].address != 0 else 0
+        most = most_head_rows() if strips[0].address != 0 else 0
     else:
         fills_tiles = len(weight) >= tiles.SIDE and weight.shape[1] % tiles.DEPTH == 0
-        most = most_rows() if fills_tiles else MOST_ROWS
+        most = most_head_rows() if fills_tiles else MOST_ROWS
     if len(x) > most:
         return onednn.wide_linear(x, (weight, *(own.packed for own in strips)))
     if strips:
@@ -82,9 +85,9 @@ def gated_linear(x: Tensor, prepared: tuple[Any, ...]) -> Tensor:
     return _product(x, gate, up, (gate_bias, up_bias), None, x.dtype)
 
 
-def most_rows() -> int:
-    """That kernels here take."""
-    return MOST_TILED_ROWS if tiles.has_tiles() else MOST_ROWS
+def most_head_rows() -> int:
+    """That the kernels here take of a head."""
+    return _MOST_TILED_HEAD_ROWS if tiles.has_tiles() else MOST_ROWS
 
 
 def _product(
