@@ -4,8 +4,8 @@ A kernel is compiled to a C function of one argument, int64 words: a counter, th
 then addresses, sizes and strides in elements. Its threads take items until none is left. They are
 those of torch, of the same OpenMP team, so that no two pools of spinning threads fight for cores
 and `torch.set_num_threads` rules both; and words cost a tenth of what numba takes for an array
-argument. Compiled code is kept on disk by the age of the kernel's own file: after changing this
-one, remove `__pycache__`.
+argument. Compiled code is kept on disk by the age of the kernel's own file: after changing what
+it calls in another one, remove `__pycache__`.
 """
 
 from __future__ import annotations
