@@ -116,6 +116,7 @@ class PackedRows(Dataset[Batch]):
         return rows
 
     def _conversation(self, draw: random.Random) -> Document:
+        """The next one that fits a row: a long session may not, and another is drawn."""
         while True:
             document = encode(draw_conversation(draw), self._tokenizer, with_past=True)
             if len(document.ids) <= self._row_tokens:

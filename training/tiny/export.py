@@ -21,11 +21,15 @@ MAX_BYTES = 24_000_000
 
 def export(model: Tiny, tokenizer: Tokenizer, folder: Path) -> None:
     """Weights in bfloat16 (A_log and dt_bias, which set the decay, in float32), shards, config,
-    tokenizer and template. Raises `ValueError` when the whole is over `MAX_BYTES`."""
+    tokenizer and template. Raises `ValueError` when the whole is over `MAX_BYTES`, or a weight not
+    finite."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name: _stored(name, parameter.detach()) for name, parameter in model.named_parameters()
     }
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} holds values that are not finite")
     _save_shards(tensors, folder)
     _write_json(folder / "config.json", config(model.shape, tokenizer))
     eos = [tokenizer.token_to_id(token) for token in ("<|im_end|>", "<|endoftext|>")]

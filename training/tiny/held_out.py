@@ -47,8 +47,9 @@ class HeldOut:
         self._documents: dict[str, list[Document]] = {}
         for kind, make in KINDS.items():
             draw = random.Random(f"held-out/{seed}/{kind}")
-            made = (encode(make(draw, Split.HELD_OUT), tokenizer) for _ in range(num_documents))
-            self._documents[kind] = [d for d in made if len(d.ids) <= row_tokens]
+            self._documents[kind] = [
+                encode(make(draw, Split.HELD_OUT), tokenizer) for _ in range(num_documents)
+            ]
         draw = random.Random(f"held-out/{seed}/prose")
         texts = read_books(books, Split.HELD_OUT)
         pieces = (draw_prose(draw, texts, 8 * row_tokens) for _ in range(-(-num_documents // 4)))

@@ -34,7 +34,7 @@ class EagerStep:
         self._model.zero_grad(set_to_none=True)
         losses = training_losses(self._model, batch)
         losses.total.backward()
-        return losses
+        return losses.detached()
 
 
 class RecordedStep:

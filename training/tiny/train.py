@@ -69,6 +69,7 @@ def main() -> None:
     for batch in _batches(tokenizer, arguments, range(trainer.step, last)):
         losses = trainer.train(batch.to(device))
         if trainer.step % arguments.print_every == 0:
+            check_finite(losses, trainer.step)
             elapsed, clock = time.monotonic() - clock, time.monotonic()
             rate = arguments.print_every * batch.ids.numel() / elapsed
             drafts = " ".join(f"{x:.3f}" for x in losses.drafts.tolist())
@@ -85,6 +86,12 @@ def main() -> None:
     export(model, tokenizer, arguments.out / "tiny")
     print(_line(trainer.scores(held_out)))
     print(f"done at step {trainer.step} after {time.monotonic() - started:.0f} s")
+
+
+def check_finite(losses: Losses, step: int) -> None:
+    """Raise `FloatingPointError`: a NaN is in all weights one step later. Waits for the device."""
+    if not torch.isfinite(losses.total):
+        raise FloatingPointError(f"the loss of step {step} is {float(losses.total)}")
 
 
 class Trainer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -43,14 +42,6 @@ def compiled() -> str:
     if not has_numba(torch.device("cpu"), torch.float32):
         pytest.skip("numba is not installed")
     return "numba"
-
-
-@pytest.fixture(autouse=True)
-def few_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def same(found: Tensor, want: Tensor) -> None:
@@ -298,7 +289,6 @@ def test_gathered_rows_equal_listed_rows(width: int, monkeypatch: pytest.MonkeyP
 
 def test_rows_together_equal_rows_alone() -> None:
     both, alone = together_and_alone("torch", torch.float64)
-    print((both - alone).abs().max())
     same(both, alone)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,14 +14,6 @@ from torch import Tensor
 from tests.cpu.kernels.gated_delta_cases import KEYS, Inputs, error, judge, make_inputs
 
 CHUNK = 64
-
-
-@pytest.fixture(autouse=True)
-def few_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def unit(x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,14 +16,6 @@ from draftmark.kernels.sample import torch as plain
 from draftmark.kernels.sample.tables import SampleTables
 
 ALL_FLAGS = RowFlag.BIAS | RowFlag.MIN_TOKENS | RowFlag.PENALTIES | RowFlag.TRUNCATED
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_tables(num_slots: int, vocab: int, rng: random.Random | None = None) -> SampleTables:

@@ -11,24 +11,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.fakes.small_tiny import SMALL
 from training.tiny.export import MAX_BYTES, MAX_SHARD_BYTES, export, load
 from training.tiny.losses import DRAFT_STEPS
 from training.tiny.model import Rows, Tiny
 from training.tiny.shape import Shape
-
-SMALL = Shape(
-    vocab_size=97,
-    hidden_size=32,
-    num_hidden_layers=4,
-    head_dim=16,
-    rotary_dim=8,
-    linear_key_head_dim=16,
-    linear_value_head_dim=16,
-    num_experts=6,
-    num_experts_per_tok=2,
-    moe_intermediate_size=8,
-    shared_expert_intermediate_size=8,
-)
 
 
 def scatter(model: Tiny) -> Tiny:
@@ -123,6 +110,13 @@ def test_an_export_keeps_to_its_sizes(exported: Path) -> None:
     assert set(index["weight_map"].values()) <= set(sizes)
     model, _ = load(exported)
     assert sum(parameter.numel() for parameter in model.parameters()) <= 12_000_000
+
+
+def test_what_is_not_finite_is_not_exported(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    model = Tiny(SMALL)
+    model.model.layers[1].linear_attn.A_log.data[0] = torch.inf
+    with pytest.raises(ValueError, match=r"layers\.1\.linear_attn\.A_log holds values"):
+        export(model, tokenizer, tmp_path)
 
 
 @torch.no_grad()

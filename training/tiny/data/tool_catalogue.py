@@ -7,7 +7,6 @@ from training.tiny.data.open_words import open_pieces, open_words
 from training.tiny.data.tool_material import (
     Material,
     Strings,
-    frame_words,
     groups,
     named,
     words,
@@ -332,8 +331,6 @@ work school second third
 """
 
 # What stands around values must not be a value: a model could not tell where they begin and end.
-_SPOKEN = {word for _, frame in WORDINGS.frames() for word, *_ in frame_words(frame)}
-
 _STRINGS = Strings(
     adjectives=words("""
 blue red green yellow black white brown grey golden silver bright dark warm cold hot cool soft
@@ -422,7 +419,7 @@ A9A9A9 AAA_9999 aaa-999 aa99aa AA999 9A-99999 #9999 A-9A
         "is the {t} still {a}?",
         "{n} lost the {t}",
     ),
-    open_words=tuple(word for word in open_words() if word not in _SPOKEN),
+    open_words=open_words(),
     open_pieces=open_pieces(),
 )
 
