@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from training.tiny.data.tool_material import Material, Pairs
+from training.tiny.data.tool_material import ENUM, Material, Pairs
 from training.tiny.data.tool_schemas import Parameter, Tool, article
 from training.tiny.data.tool_values import Value, made_up, pick
 
@@ -141,7 +141,9 @@ def _can_be_bare(tool: Tool) -> bool:
 def _bare(random: Random, material: Material, arguments: Arguments) -> str:
     ((parameter, value),) = arguments
     wordings = material.wordings
-    frames = wordings.bare_city if parameter.kind == "city" else wordings.bare
+    frames = (
+        wordings.bare_city if parameter.kind == "city" and parameter.is_known else wordings.bare
+    )
     return pick(random, frames).format(v=_written(random, parameter, value))
 
 
@@ -181,7 +183,7 @@ def _inline(random: Random, material: Material, tool: Tool, arguments: Arguments
         if parameter.is_boolean:
             pairs = wordings.flags_inline if parameter.kind == "flag" else wordings.states_inline
             frame = _for_truth(random, pairs, value, frame)
-        elif kinds.count(parameter.kind) == 1 and random.random() < 0.2:
+        elif _is_told_by_its_value(parameter, kinds) and random.random() < 0.2:
             frame = pick(random, wordings.nameless.get(parameter.kind, (frame,)))
         if index == 0:
             text = ", " if _follows_comma(frame) else ""
@@ -189,6 +191,12 @@ def _inline(random: Random, material: Material, tool: Tool, arguments: Arguments
             text += _between(random, index == len(arguments) - 1, frame)
         text += _filled(random, frame, parameter, value)
     return text
+
+
+def _is_told_by_its_value(parameter: Parameter, kinds: Sequence[str]) -> bool:
+    """True where a value without a name can only be this one's: the sole place, the sole option."""
+    is_listed = parameter.kind == ENUM
+    return kinds.count(parameter.kind) == 1 and (parameter.is_known or is_listed)
 
 
 def _follows_comma(frame: str) -> bool:

@@ -11,12 +11,10 @@ from random import Random
 from typing import Any
 
 from training.tiny.data.tool_material import ENUM, Material
-from training.tiny.data.tool_values import VALUES, Value, made_up, pick
+from training.tiny.data.tool_values import VALUES, Value, made_up, pick, word
 
 _TYPES = {"integer": "integer", "number": "number", "flag": "boolean", "state": "boolean"}
 _UNMODIFIED = ("flag", "state", ENUM)
-# Requests may leave out what only a real name tells: that this value is a place or a date.
-_KNOWN_BY_NAME = (*_UNMODIFIED, "city", "date", "time", "email")
 _STYLES = ("snake",) * 39 + ("camel",) * 6 + ("kebab",) * 2 + ("noun first",) * 3
 
 # Number of parameters of a tool, by the number of tools: a conversation fits the window.
@@ -48,6 +46,8 @@ class Parameter:
     kind: str
     options: tuple[str, ...]
     required: bool
+    # Its head is one of the catalogue, which may tell what it is: a place, a date.
+    is_known: bool
 
     @property
     def is_boolean(self) -> bool:
@@ -118,32 +118,34 @@ def draw_parameters(
     random: Random, material: Material, count: int, *, camel: bool
 ) -> tuple[Parameter, ...]:
     """Parameters with different heads, or now and then one head with two modifiers."""
-    heads: list[tuple[str, str]] = []
+    heads: list[tuple[str, str, bool]] = []
     used = set()
     while len(heads) < count:
         head, kind = pick(random, material.parameters)
-        if kind not in _KNOWN_BY_NAME and random.random() < material.invented:
+        is_known = random.random() >= material.invented
+        if not is_known:
             head = made_up(random, material.strings)
         if head in used:
             continue
         used.add(head)
-        if kind in _UNMODIFIED or random.random() > 0.4:
-            heads.append((head, kind))
+        if (kind in _UNMODIFIED and is_known) or random.random() > 0.4:
+            heads.append((head, kind, is_known))
             continue
         first, second = _modifier(random, material), _modifier(random, material)
-        heads.append((f"{first}_{head}", kind))
+        heads.append((f"{first}_{head}", kind, is_known))
         if first != second and len(heads) < count and random.random() < 0.4:
-            heads.append((f"{second}_{head}", kind))
+            heads.append((f"{second}_{head}", kind, is_known))
     needed = int(random.random() * count)
     return tuple(
         Parameter(
             _camel(head) if camel else head,
             head.replace("_", " "),
             kind,
-            _options(random, material, head) if kind == ENUM else (),
+            _options(random, material, head, is_known) if kind == ENUM else (),
             index == needed or random.random() < 0.65,
+            is_known,
         )
-        for index, (head, kind) in enumerate(heads)
+        for index, (head, kind, is_known) in enumerate(heads)
     )
 
 
@@ -153,8 +155,11 @@ def _modifier(random: Random, material: Material) -> str:
     return pick(random, material.modifiers)
 
 
-def _options(random: Random, material: Material, head: str) -> tuple[str, ...]:
-    options = material.choices[head]
+def _options(random: Random, material: Material, head: str, is_known: bool) -> tuple[str, ...]:
+    if is_known:
+        options = material.choices[head]
+    else:
+        options = tuple({word(random, material.strings): None for _ in range(5)})
     return tuple(random.sample(options, 2 + int(random.random() * (len(options) - 1))))
 
 

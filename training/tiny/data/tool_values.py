@@ -15,6 +15,13 @@ MONTHS = words(
     "January February March April May June July August September October November December"
 )
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ENDINGS = ("aa", "aa", "aaa", "aaa", "aaaa", "a9", "aa9", "9a")
+_SMALL_WORDS = words("""
+the the the the a a a of of to to and and in in is is was it with for on at by from not no my his
+her our their your this that all every some any nobody never always under over near away behind
+between into out up down off about after before because until needs has had will can may must keep
+bring take find found saw see put left lost gave came went belongs looks more less very so but or if
+""")
 _SEPARATORS = ("-", "-", "-", ":", ":", "/", ".", "_", "+", "#", " ", "")
 _ALPHABETS = {
     "A": _LETTERS.upper(),
@@ -104,6 +111,21 @@ def code(random: Random, strings: Strings, shapes: Sequence[str], signs: str) ->
     return shaped(random, shapes)
 
 
+def ending(random: Random, strings: Strings, listed: Sequence[str]) -> str:
+    """What follows the last dot of a name: one that is listed, or two to four signs."""
+    if strings.open_words and random.random() < 0.5:
+        return shaped(random, _ENDINGS)
+    return pick(random, listed)
+
+
+def domain(random: Random, strings: Strings) -> str:
+    """One that is listed or, mostly, a name with any ending."""
+    if random.random() < 0.4:
+        return pick(random, strings.domains)
+    endings = [listed[listed.index(".") + 1 :] for listed in strings.domains]
+    return f"{made_up(random, strings)}.{ending(random, strings, endings)}"
+
+
 def email(random: Random, strings: Strings) -> str:
     local = made_up(random, strings)
     chance = random.random()
@@ -111,10 +133,7 @@ def email(random: Random, strings: Strings) -> str:
         local = f"{pick(random, strings.people).lower()}.{local}"
     elif chance < 0.55:
         local = f"{pick(random, strings.people).lower()}{int(random.random() * 100)}"
-    domain = pick(random, strings.domains)
-    if random.random() < 0.4:
-        domain = made_up(random, strings) + domain[domain.index(".") :]
-    return f"{local}@{domain}"
+    return f"{local}@{domain(random, strings)}"
 
 
 def date(random: Random, strings: Strings) -> str:
@@ -147,21 +166,22 @@ def file(random: Random, strings: Strings) -> str:
         stem = f"{stem}_{pick(random, strings.things)}"
     elif chance < 0.5:
         stem = f"{stem}{pick(random, '-_')}{1 + int(random.random() * 99)}"
-    return f"{stem}.{pick(random, strings.extensions)}"
+    return f"{stem}.{ending(random, strings, strings.extensions)}"
 
 
 def path(random: Random, strings: Strings) -> str:
     first = word(random, strings)
     chance = random.random()
     if chance < 0.35:
-        domain = pick(random, strings.domains)
-        return f"https://{made_up(random, strings)}{domain[domain.index('.') :]}/{first}"
+        return f"https://{domain(random, strings)}/{first}"
     if chance < 0.7:
         return f"{first}/{file(random, strings)}"
     return f"/{first}/{pick(random, strings.things)}"
 
 
 def sentence(random: Random, strings: Strings) -> str:
+    if strings.open_words and random.random() < 0.6:
+        return _any_sentence(random, strings)
     text = pick(random, strings.sentences).format(
         s="the" if random.random() < 0.6 else "a",
         a=pick(random, strings.adjectives),
@@ -171,6 +191,24 @@ def sentence(random: Random, strings: Strings) -> str:
         n=pick(random, strings.people),
         d=2 + int(random.random() * 40),
     )
+    return text if random.random() < 0.4 else text[0].upper() + text[1:]
+
+
+def _any_sentence(random: Random, strings: Strings) -> str:
+    """Three to nine words in any order, the small ones again and again, as in every sentence: what
+    follows a word must be found by more than that word."""
+    said: list[str] = []
+    for _ in range(3 + int(random.random() * 7)):
+        chance = random.random()
+        if said and chance < 0.12:
+            said.append(pick(random, said))
+        elif chance < 0.55:
+            said.append(pick(random, _SMALL_WORDS))
+        elif chance < 0.6:
+            said.append(pick(random, strings.people))
+        else:
+            said.append(word(random, strings))
+    text = " ".join(said)
     return text if random.random() < 0.4 else text[0].upper() + text[1:]
 
 
