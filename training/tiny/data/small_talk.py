@@ -252,11 +252,17 @@ def _repeat(random: Random, material: Material) -> _Drawn:
     return text, "", "Repeat the text.", text
 
 
+_LISTED = (
+    *("word", "word", "word", "name", "code", "digits", "file", "city"),
+    *("sentence", "phrase", "email", "path", "hex", "time"),
+)
+
+
 def _any_strings(random: Random, material: Material) -> list[str]:
     """Two to eight names and values of all kinds."""
     strings = []
     for _ in range(2 + int(random.random() * 7)):
-        kind = pick(random, ("word", "word", "word", "name", "code", "digits", "file", "city"))
+        kind = pick(random, _LISTED)
         strings.append(str(VALUES[kind](random, material.strings)))
     return strings
 
