@@ -259,11 +259,13 @@ _LISTED = (
 
 
 def _any_strings(random: Random, material: Material) -> list[str]:
-    """Two to eight names and values of all kinds."""
-    strings = []
+    """One to eight names and values of all kinds, of a hundred letters at most."""
+    strings: list[str] = []
     for _ in range(2 + int(random.random() * 7)):
-        kind = pick(random, _LISTED)
-        strings.append(str(VALUES[kind](random, material.strings)))
+        text = str(VALUES[pick(random, _LISTED)](random, material.strings))
+        if strings and sum(map(len, strings)) + 2 * len(strings) + len(text) > 100:
+            break
+        strings.append(text)
     return strings
 
 
