@@ -1,0 +1,76 @@
+"""draftmark: everything it runs with, and all of its counters."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from draftmark.bench.adapters.base import FULL_SAMPLING, Accepts, Adapter, Seen
+from draftmark.bench.adapters.exposition import Exposition
+from draftmark.bench.result import Counters, Sample
+
+_GENERATING = ("/v1/completions", "/v1/chat/completions")
+
+
+class DraftmarkAdapter(Adapter):
+    name: ClassVar[str] = "draftmark"
+    accepts: ClassVar[Accepts] = Accepts(
+        sampling=FULL_SAMPLING,
+        ignore_eos=True,
+        token_ids=True,
+        continuous_usage=True,
+        tokenize=True,
+    )
+
+    def reset_cache(self) -> bool:
+        return self.control.posts("/v1/engine/cache/reset")
+
+    def _seen(self, metrics: Exposition | None) -> Seen:
+        config = self.control.json("/v1/engine/config")
+        if not isinstance(config, dict):
+            return Seen()
+        ready = _mapping(config.get("ready"))
+        pool = _mapping(_mapping(config.get("memory")).get("kv_pool_tokens")).get("value")
+        return Seen(
+            version=_text(ready.get("commit")),
+            start_id=_text(ready.get("start_id")),
+            config=config,
+            kv_pool_tokens=pool if isinstance(pool, int) else None,
+        )
+
+    def _counters(self, metrics: Exposition) -> Counters:
+        """Verify steps and accepted drafts are unknown: it has no such counters yet."""
+        prompt = metrics.count("draftmark_prompt_tokens_total")
+        return Counters(
+            requests=generating_requests(metrics),
+            prompt_tokens=prompt,
+            output_tokens=metrics.count("draftmark_output_tokens_total"),
+            cached_tokens=metrics.count("draftmark_cached_tokens_total"),
+            queried_tokens=prompt,
+            preemptions=metrics.count("draftmark_preemptions_total"),
+        )
+
+    def _sample(self, metrics: Exposition, t: int) -> Sample:
+        return Sample(
+            t=t,
+            running=metrics.count("draftmark_requests_running"),
+            waiting=metrics.count("draftmark_requests_waiting"),
+            kv_use=metrics.largest("draftmark_kv_usage_ratio"),
+            counters=self._counters(metrics),
+        )
+
+
+def generating_requests(metrics: Exposition) -> int | None:
+    """Answers of the two routes that generate. A route nobody asked yet has no series: with those
+    of other routes there it is 0, and unknown only without the counter at all."""
+    name = "draftmark_http_requests_total"
+    if not metrics.series(name):
+        return None
+    return sum(metrics.count(name, path=path) or 0 for path in _GENERATING)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,89 @@
+"""A server's `/metrics` as figures that can be asked for by name and label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from draftmark.core.errors import Unavailable
+
+
+class Series(msgspec.Struct, frozen=True):
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+    @property
+    def title(self) -> str:
+        """`name{label="value"}`, labels in order."""
+        inside = ",".join(f'{key}="{value}"' for key, value in sorted(self.labels.items()))
+        return f"{self.name}{{{inside}}}" if inside else self.name
+
+
+class Exposition:
+    """One scrape. A figure that the server does not have is None."""
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self._by_name: dict[str, list[Series]] = {}
+        for one in series:
+            self._by_name.setdefault(one.name, []).append(one)
+
+    def series(self, name: str) -> list[Series]:
+        return self._by_name.get(name, [])
+
+    def total(self, *names: str, **labels: str) -> float | None:
+        """The sum of the first of `names` that is there, over engines and other labels.
+
+        A label that a series lacks does not exclude it: `tp_rank="0"` takes one of several ranks
+        that count the same, and all of a server that has no ranks.
+        """
+        for name in names:
+            if found := self._matching(name, labels):
+                return sum(one.value for one in found)
+        return None
+
+    def count(self, *names: str, **labels: str) -> int | None:
+        value = self.total(*names, **labels)
+        return None if value is None else round(value)
+
+    def largest(self, *names: str) -> float | None:
+        """Of the engines, for shares, which do not add up."""
+        for name in names:
+            if found := self.series(name):
+                return max(one.value for one in found)
+        return None
+
+    def labels_of(self, name: str) -> dict[str, str]:
+        """Of the first series, for figures that say something in their labels only."""
+        found = self.series(name)
+        return dict(found[0].labels) if found else {}
+
+    def counters(self) -> dict[str, float]:
+        """Every total by its title, histograms left out."""
+        return {
+            one.title: one.value
+            for name, found in self._by_name.items()
+            if name.endswith("_total")
+            for one in found
+        }
+
+    def _matching(self, name: str, labels: Mapping[str, str]) -> list[Series]:
+        return [
+            one
+            for one in self.series(name)
+            if all(one.labels.get(key, value) == value for key, value in labels.items())
+        ]
+
+
+def parse_exposition(text: str) -> Exposition:
+    """Raises `Unavailable` for what is no Prometheus text."""
+    try:
+        return Exposition(
+            Series(sample.name, sample.labels, sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        )
+    except ValueError as error:
+        raise Unavailable(f"/metrics gave no Prometheus text: {error}") from error
