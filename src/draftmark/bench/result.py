@@ -125,7 +125,8 @@ class Quantiles(Value, frozen=True, kw_only=True):
 
 
 class Distribution(Value, frozen=True, kw_only=True):
-    """Over the successful requests. A quantile q is None when n < 10 / (1 - q)."""
+    """Over the successful requests. A quantile q is None when n < 10 / (1 - q). `with_failures` is
+    None where the values are no requests: gaps between events."""
 
     unit: str
     basis: Basis
@@ -136,7 +137,7 @@ class Distribution(Value, frozen=True, kw_only=True):
     p95: float | None
     p99: float | None
     max: float | None
-    with_failures: Quantiles
+    with_failures: Quantiles | None
 
 
 class Figure(Value, frozen=True, kw_only=True):
