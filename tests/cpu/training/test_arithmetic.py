@@ -31,7 +31,7 @@ from training.tiny.data.arithmetic_frames import (
     in_past,
 )
 
-DRAWS = 3000
+DRAWS = 6000
 DRAWS_OF_PATTERN = 30
 BOTH = pytest.mark.parametrize("split", list(Split))
 CALCULATION = re.compile(r": (\d+) ([-+*/]) (\d+) = (\d+)$")

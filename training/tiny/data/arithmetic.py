@@ -12,6 +12,7 @@ copy words of the question and write their calculation as "12 + 7 = 19", with "*
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ _LEADING = (
     "On ",
     "To ",
 )
+# What stands between "a" and a vowel, which a drawn noun may start with.
+_AFTER_ARTICLE = re.compile(r" (?=[aio]|e(?!u)|u(?!ni|s))(?<=\b[Aa] )(?!one\b|once\b)")
 _PREPOSITIONS = ("at", "near", "in", "behind", "with", "during", "before")
 
 _PRODUCTS = frozenset({Op.GROUPS, Op.ADD_GROUPS, Op.TAKE_GROUPS})
@@ -376,7 +379,7 @@ def _write(
     words["x"] = str(answer)
     asked = _capital(form.text.format_map(words))
     is_conditional = collection.open_words and asked.startswith("How ") and random.random() < _IF
-    if is_conditional and _is_simple(sentences[-1]):
+    if is_conditional and _is_simple(sentences[-1]) and not sentences[-1].startswith("To "):
         asked = f"If {_within(sentences.pop()[:-1], words)}, h{asked[1:]}"
     if collection.open_words and random.random() < _ASIDE:
         aside = _capital(_aside(random, "aside", words, is_past))
@@ -385,9 +388,9 @@ def _write(
     if random.random() < 0.1:
         sentences.insert(0, random.choice(collection.scenes))
     return Problem(
-        question=" ".join(sentences),
-        steps=(*steps, *closing),
-        sentence=_capital(answer_text.format_map(words)),
+        question=_with_articles(" ".join(sentences)),
+        steps=tuple(_with_articles(step) for step in (*steps, *closing)),
+        sentence=_with_articles(_capital(answer_text.format_map(words))),
         answer=answer,
         family=family.name,
     )
@@ -570,6 +573,10 @@ def _lower(clause: str, frame: Frame) -> str:
     if frame.source.startswith(("{His}", "{He}")):
         return clause[0].lower() + clause[1:]
     return clause
+
+
+def _with_articles(text: str) -> str:
+    return _AFTER_ARTICLE.sub("n ", text)
 
 
 def _capital(text: str) -> str:

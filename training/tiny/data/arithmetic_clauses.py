@@ -112,6 +112,40 @@ GAINS: _Clauses = (
     add("When it gets late {A} [<get> <gain>"),
     add("The wind [brings <gain>"),
 )
+# Things bought and sold, told without what was paid for them.
+GOODS_TRADED: _Clauses = (
+    add("{A} [buys <gain> at the market"),
+    add("{A} [buys <gain> from <somebody>"),
+    add("{A} [buys {n} more {things}] with the money"),
+    add("{A} [buys {n} {things}] for a low price"),
+    add("<Somebody> [sells {A} <gain>"),
+    add("<Somebody> [sells {n} more {things}] to {A}"),
+    add("{A} pays for [another {n} {things}] and takes them home"),
+    take("{A} [sells <lost> at the market"),
+    take("{A} [sells <lost> to <somebody>"),
+    take("{A} [sells {n} {things}] for a good price"),
+    take("{A} [sells {n} of them] for some money"),
+    take("<Somebody> [buys {n} {things}] from {A}"),
+    take("<Somebody> pays {A} well and [gets {n} of the {things}]"),
+    take("<People> [~buy {n} {things}] from {A}"),
+    take("[{n} {things} ~are sold] for a good price"),
+)
+# What is bought with its boxes, on the way to a goal or not.
+PURCHASES: _Clauses = (
+    add_groups("{A} [buys] [{a} packs of {b} {things} each]"),
+    add_groups("{A} [buys] [{a} packs with {b} {things} in each]"),
+    add_groups("{A} [buys] [{a} bags, each with {b} {things}]"),
+    add_groups("{A} [gets] [{a} packets of {b} {things}] in a shop"),
+    add_groups("{A} [orders] [{a} boxes of {b} {things}]"),
+    add_groups("In the shop {A} [buys] [{a} times {b} {things}]"),
+    add_groups("<Somebody> [<give> {him}] [{a} bags of {b} {things}]"),
+    add_groups("<Somebody> [buys] [{a} packs of {b} {things}] for {A}"),
+    add("{A} [buys <gain>"),
+    add("{A} [buys <gain> from <somebody>"),
+    add("{A} [finds <gain> <where>"),
+    add("<Somebody> [<give> {him} <gain>"),
+    add("<Somebody> [buys <gain> for {him}"),
+)
 # Where {box} holds things, more of them may lie in another.
 MORE_ELSEWHERE: _Clauses = (
     add("In another {box} {A} [has {n} more]"),
@@ -157,9 +191,9 @@ CHANGES_BY_FACTOR: _Clauses = (
     times("{A} [doubles] the number of {things}", 2),
     times("{A} [triples] {his} number of {things}", 3),
     times("After <event> {A} [has {k} times as many]"),
-    times("After <event> {A} [has twice as many] {things}", 2),
+    times("After <event> {A} [has twice as many {things}]", 2),
     times("Soon there [are {k} times as many {things}]"),
-    times("Soon there [are three times as many] of them", 3),
+    times("Soon there [are three times as many of them]", 3),
     times("The number of {things} [doubles] after <event>", 2),
     times("The number [triples]", 3),
     split("{A} [<lose> half] of them", 2),
@@ -169,6 +203,20 @@ CHANGES_BY_FACTOR: _Clauses = (
     split("Only [half of them ~are left] after <event>", 2),
     split("[half of the {things} <go>]", 2),
     split("<Stranger> [takes half] of <all>", 2),
+)
+SHARED_WITH_ONE: _Clauses = (
+    split("{A} <share> <all> equally with <stranger>, so {he} keeps [half]", 2),
+    split("{A} <share> <all> with <stranger>. Each of them gets [half]", 2),
+    split("{A} <share> <all> with {B}, and each gets [half]", 2),
+    split("Together {A} and {B} ~divide <all> equally. Now {A} has [half]", 2),
+    split("Later {A} and {B} ~split <all>, so that {A} has only [half] of it", 2),
+    split("{A} has to share <all> equally with <stranger> and keeps only [half]", 2),
+    split("{A} lets {B} have as many as {he} keeps, which is [half]", 2),
+    split("<Stranger> and {A} ~share <all> equally, [half for each]", 2),
+    split("<Stranger> comes and gets as many as {A} keeps, so that only [half ~are left]", 2),
+    split(
+        "Together {A} and <stranger> ~share <all>, and [each of the two gets the same number]", 2
+    ),
 )
 GAINED_GROUPS: _Clauses = (
     add_groups("{A} [<get>] <more groups>"),
@@ -231,6 +279,13 @@ ASK_OWNED = _asks("""
     And how many {things} does {A} have <now>?
 """)
 
+# Changes that can only be of what {A} has.
+OWN_CHANGES: _Clauses = tuple(
+    clause for clause in GAINS + LOSSES if "{A}" in clause.source or "{him}" in clause.source
+)
+# What is left when something is shared is open: only whose things are counted is asked.
+ASK_OWNED_BY: _Questions = tuple(question for question in ASK_OWNED if "{A}" in question.source)
+
 # Things at a place.
 
 AT_PLACE: _Clauses = (
@@ -268,6 +323,13 @@ MADE_AT_PLACE: _Clauses = (
     groups("In the {A} people ~make <rate of it>"),
     groups("<Rate of it>"),
 )
+COMING_TO_PLACE: _Clauses = (
+    groups("<Rate coming>"),
+    groups("<Rate coming>"),
+    groups("<People> ~bring [{b} {things} to the {A} every day. This goes on for {a} days]"),
+    groups("<Each> day [the {A} gets {b} {things}. This goes on for {a} days]"),
+    groups("<Each> week [a {A} gets {b} {things}. It goes on like this for {a} weeks]"),
+)
 PLACE_GAINS: _Clauses = (
     add("[<arriving> <come>]"),
     add("[<arriving> <come>]"),
@@ -286,6 +348,14 @@ PLACE_GAINS: _Clauses = (
     add("<People> [~find <gain>"),
     add("<People> [~collect <gain>"),
     add("<People> [~make <gain>"),
+    add("<Stranger> [brings {n} {things}] home"),
+    add("<Stranger> [brings another {n}] to the {A}"),
+    add("<Stranger> [brings {n} more {things}] back"),
+    add("<Stranger> comes home and [brings {n} {things}]"),
+    add("<People> [~bring home {n} {things}]"),
+    add("<People> [~bring another {n} {things}] along"),
+    add("[{n} {things} ~come] from the {other}"),
+    add("[{n} {things} ~come home]"),
 )
 PLACE_LOSSES: _Clauses = (
     take("[<some of them> <go>]"),
@@ -295,7 +365,7 @@ PLACE_LOSSES: _Clauses = (
     take("The next day [<some of them> <go>]"),
     take("When it gets dark [<some of them> <go>]"),
     take("When it is cold [<some of them> <go>]"),
-    take("[<some of them> ~are ill and go home]"),
+    take("[<some of them> ~are ill and ~go home]"),
     take("The {A} [loses <some of them>]"),
     take("The {A} [sells {n} of them]"),
     take("The {A} [gives away {n} {things}]"),
@@ -304,6 +374,12 @@ PLACE_LOSSES: _Clauses = (
     take("<Stranger> [<take> <some of them>] from the {A}"),
     take("<People> [~take <some of them>]"),
     take("<People> [~carry away <some of them>]"),
+    take("<Stranger> [takes {n} {things}] home"),
+    take("<Stranger> [takes another {n}] away from the {A}"),
+    take("<Stranger> goes home and [takes {n} {things}] along"),
+    take("<People> [~take home {n} {things}]"),
+    take("[{n} {things} ~go] to the {other}"),
+    take("[{n} {things} ~leave] for the {other}"),
     split("[half of them <go>]", 2),
     split("Only [half of the {things}] ~stay", 2),
     times("The number of {things} [doubles]", 2),
@@ -318,6 +394,7 @@ PLACE_GROUP_CHANGES: _Clauses = (
     take_groups("<Stranger> [<take>] <lost groups>"),
     take_groups("<People> [~take away] <more rate>"),
     take_groups("<rate taken>"),
+    add_groups("<rate coming>"),
 )
 ASK_PLACE = _asks("""
     How many {things} are at the {A} <now>?
@@ -393,6 +470,84 @@ MONEY_CHANGES: _Clauses = (
     add_groups("{A} [sells] <bought>"),
     add_groups("{A} [<earned>] <more rate>"),
 )
+# The same goods, sold by {A} and bought by {A}.
+SOLD: _Clauses = (
+    add("{A} [sells <ware> for {n} {things}]"),
+    add("{A} [sells <ware> for {n} {things}]"),
+    add("{A} [sells <ware> to <somebody> for {n} {things}]"),
+    add("{A} [sells <ware> at the market for {n} {things}]"),
+    add("{A} sells <ware> and [gets {n} {things}] for it"),
+    add("{A} sells <ware>. For it {he} [gets {n} {things}]"),
+    add("<Somebody> [buys <ware> from {A} for {n} {things}]"),
+    add("<Somebody> [pays {A} {n} {things}] for <ware>"),
+    add("<Somebody> [pays {him} {n} {things}] for <ware>"),
+    add("For <ware> {A} [gets {n} {things}] from <somebody>"),
+    add("For <job> {A} [gets {n} {things}]"),
+    add("{A} [earns {n} {things}] for <job>"),
+    add("<Ware> [is sold for {n} {things}] by {A}"),
+    add("<Ware> [brings {him} {n} {things}] at the market"),
+    add("At the fair {A} [sells <ware> for {n} {things}]"),
+    add("When {A} sells <ware>, {he} [gets {n} {things}]"),
+    add_groups("{A} [sells] [{a} {boxes} for {b} {things} each]"),
+    add_groups("{A} [sells] <bought>"),
+    add_groups("{A} [sells] [{a} {boxes} to <somebody> for {b} {things} each]"),
+    add_groups("{A} [sells] [{a} {boxes} and gets {b} {things} for each]"),
+    add_groups("<Somebody> [buys] [{a} {boxes} from {A} for {b} {things} each]"),
+    add_groups("{A} [gets] [{b} {things} for each of {a} old {boxes}]"),
+)
+BOUGHT: _Clauses = (
+    take("{A} [buys <new ware> for {n} {things}]"),
+    take("{A} [buys <new ware> for {n} {things}]"),
+    take("{A} [buys <new ware> from <somebody> for {n} {things}]"),
+    take("{A} [buys <new ware> at the market for {n} {things}]"),
+    take("{A} [pays {n} {things}] for <new ware>"),
+    take("{A} [pays {n} {things}] for <expense>"),
+    take("{A} [pays <somebody> {n} {things}] for <new ware>"),
+    take("<Somebody> [sells {A} <new ware> for {n} {things}]"),
+    take("<Somebody> [sells {him} <new ware> for {n} {things}]"),
+    take("<Ware> [costs {him} {n} {things}]"),
+    take("<Ware> [costs {A} {n} {things}]"),
+    take("<Expense> [costs {him} {n} {things}]"),
+    take("<Expense> [costs {A} another {n} {things}]"),
+    take("{A} buys <new ware>. It [costs {n} {things}]"),
+    take("{A} buys <new ware>, and it [costs {him} {n} {things}]"),
+    take("{A} needs <new ware> and [pays {n} {things}] for it"),
+    take("For <new ware> {A} [pays {n} {things}]"),
+    take("For <expense> {A} [pays {n} {things}]"),
+    take("For <new ware> {A} [gives <somebody> {n} {things}]"),
+    take_groups("{A} [buys] [{a} {boxes} for {b} {things} each]"),
+    take_groups("{A} [buys] <bought>"),
+    take_groups("{A} [buys] [{a} {boxes} from <somebody> for {b} {things} each]"),
+    take_groups("{A} [buys] [{a} {boxes} and pays {b} {things} for each]"),
+    take_groups("<Somebody> [sells] {him} [{a} {boxes} for {b} {things} each]"),
+)
+# Goods that all become money.
+HAS_GOODS: _Clauses = (
+    start("{A} [<own> {n} {boxes}]"),
+    start("{A} [<get> {n} {boxes}]"),
+    start("{A} [brings {n} {boxes}] to the market"),
+)
+GOODS_CHANGED: _Clauses = (
+    add("{A} [<get> {n} more {boxes}]"),
+    add("<Somebody> [<give> {him} {n} {boxes}]"),
+    take("{A} [gives {n} {boxes}] to <somebody>"),
+    take("{A} [loses {n} of the {boxes}]"),
+    take("[{n} {boxes} ~are broken] and thrown away"),
+)
+ALL_SOLD: _Clauses = (
+    times("{A} [sells all {his} {boxes} for {k} {things} each]"),
+    times("Then {A} [sells the {boxes} for {k} {things} each]"),
+    times("<Somebody> [buys all {boxes} from {A} for {k} {things} each]"),
+    times("All {boxes} [~are sold for {k} {things} each]"),
+    times("For each {box} {A} [gets {k} {things}], and {he} sells them all"),
+)
+ASK_PROCEEDS = _asks("""
+    How many {things} does {A} have <now>?
+    How many {things} does {A} have from that <now>?
+    How much money does {A} have <now>?
+    <tell> how much money {A} has <now>.
+    At the end {A} has how many {things}?
+""")
 ASK_MONEY = _asks("""
     How many {things} does {A} have <now>?
     How many {things} does {A} have left?
@@ -479,13 +634,13 @@ ASK_PRICE_OF_ONE = _asks("""
 """)
 NOTES: _Clauses = (
     note("{A} [pays with {n} {things}]"),
-    note("{A} [pays with a note of {n}] {things}"),
+    note("{A} [pays with a note of {n} {things}]"),
     note("{A} [gives the seller {n} {things}]"),
-    note("{A} [gives a note of {n}] {things}"),
+    note("{A} [gives a note of {n} {things}]"),
     note("{A} [hands over {n} {things}]"),
     note("The seller [gets {n} {things}] from {A}"),
     note("The seller [gets a note of {n}]"),
-    note("{A} [has a note of {n}] {things} and pays with it"),
+    note("{A} [has a note of {n} {things}] and pays with it"),
     note("{A} [puts {n} {things}] on the table to pay"),
 )
 ASK_CHANGE = _asks("""
@@ -544,6 +699,23 @@ GOALS: _Clauses = (
     goal("There [~have to be {n} {things}] in the end"),
     goal("There is [room for {n} {things}] in all"),
     goal("The {other} is full when there [are {n}] in it"),
+    goal("A full {other} [holds {n} {things}]"),
+    goal("A full {other} [counts {n}]"),
+    goal("A complete {other} [has {n} {things}]"),
+    goal("A complete set [has {n}]"),
+    goal("A full set [is {n} {things}]"),
+    goal("In a full set there [are {n} {things}]"),
+    goal("In a complete {other} there [are {n}]"),
+    goal("The whole set [has {n} {things}]"),
+    goal("[{n} {things} ~make] a full set"),
+    goal("For a full set {A} [needs {n} in all]"),
+    goal("To fill the {other} {A} [needs {n} {things} in all]"),
+    goal("To finish a {other} [{n} {things} ~are needed]"),
+    goal("It [takes {n} {things}] to finish the {other}"),
+    goal("The {other} [has room for {n} {things}]"),
+    goal("The number needed [is {n}]"),
+    goal("{A} is done when {he} [has {n} in all]"),
+    goal("The set is complete when {A} [has {n} {things}]"),
 )
 MONEY_GOALS: _Clauses = (
     goal("A {box} [costs {n} {things}]"),
@@ -605,6 +777,11 @@ ASK_MISSING = _asks("""
     How many {things} does {A} have to get?
     What is still missing?
     How many more does {A} have to collect?
+    How many {things} are missing now?
+    How many {things} are not there yet?
+    How many more are needed to reach that?
+    How many more {things} must {A} find?
+    How many {things} must be added?
     How many {things} does {A} still have to collect?
     What number of {things} is missing?
     <tell> how many {things} are missing.
@@ -848,28 +1025,42 @@ def compared(first: str, second: str) -> _Clauses:
     """What `second` has, told by what `first` has; the two are letters."""
     a, b = f"{{{first}}}", f"{{{second}}}"
     return (
-        more(f"[{b} <own> {{n}} more] {{things}} than {a}"),
+        more(f"[{b} <own> {{n}} more {{things}}] than {a}"),
         more(f"[{b} <own> {{n}} more] than {a}"),
         more(f"[{b} <get> {{n}} {{things}} more] than {a}"),
-        more(f"[{b} <get> {{n}} more] {{things}} than {a}"),
+        more(f"[{b} <get> {{n}} more {{things}}] than {a}"),
         more(f"[{b} has as many as {a} and {{n}} more]"),
         more(f"The number of {b}'s {{things}} [is {{n}} higher] than {a}'s"),
-        fewer(f"[{b} <own> {{n}} fewer] {{things}} than {a}"),
+        fewer(f"[{b} <own> {{n}} fewer {{things}}] than {a}"),
         fewer(f"[{b} <own> {{n}} less] than {a}"),
         fewer(f"[{b} <get> {{n}} fewer] than {a}"),
         fewer(f"[{b} <get> {{n}} {{things}} less] than {a}"),
         fewer(f"The number of {b}'s {{things}} [is {{n}} lower] than {a}'s"),
-        times_as(f"[{b} <own> {{k}} times as many] {{things}} as {a}"),
+        times_as(f"[{b} <own> {{k}} times as many {{things}}] as {a}"),
         times_as(f"[{b} <get> {{k}} times as many] as {a}"),
         times_as(f"[{b} <own> {{k}} times the number] of {a}"),
         times_as(f"[{b} <get> twice as many] as {a}", 2),
-        times_as(f"[{b} <own> twice as many] {{things}} as {a}", 2),
+        times_as(f"[{b} <own> twice as many {{things}}] as {a}", 2),
         times_as(f"[{b} <own> double the number] of {a}'s {{things}}", 2),
         times_as(f"[{b} <get> three times as many] as {a}", 3),
-        share_as(f"[{b} <own> half as many] {{things}} as {a}", 2),
+        share_as(f"[{b} <own> half as many {{things}}] as {a}", 2),
         share_as(f"[{b} <get> only half as many] as {a}", 2),
         share_as(f"[{b} <own> a third as many] as {a}", 3),
         share_as(f"[{b} <own> half the number] of {a}'s {{things}}", 2),
+    )
+
+
+def briefly_compared(first: str, second: str) -> _Clauses:
+    """The same in the sentence that says what `first` has."""
+    a, b = f"{{{first}}}", f"{{{second}}}"
+    return (
+        more(f"and [{b} {{n}} more] than {a}"),
+        fewer(f"and [{b} {{n}} fewer] than {a}"),
+        fewer(f"but [{b} {{n}} less] than {a}"),
+        times_as(f"and [{b} {{k}} times as many] as {a}"),
+        times_as(f"and [{b} twice as many] as {a}", 2),
+        share_as(f"and [{b} half as many] as {a}", 2),
+        share_as(f"but [{b} only a third as many] as {a}", 3),
     )
 
 
@@ -883,6 +1074,8 @@ def owning(who: str) -> _Clauses:
         start(f"[{name} <get> {{n}}]"),
         start(f"[{{n}} {{things}} ~are {name}'s]"),
         start(f"In {name}'s {{box}} there [are {{n}}]"),
+        start(f"{name} also <own> {{things}}, and there [are {{n}} of them]"),
+        start(f"{name} has {{things}} too. Of these there [are {{n}}]"),
         groups(f"{name} <own> <groups>"),
         groups(f"{name} <get> <more groups>"),
         groups(f"{name} <does> <more rate>"),
@@ -898,7 +1091,7 @@ def changing(who: str) -> _Clauses:
         add(f"[<arriving> ~are given] to {name}"),
         take(f"{name} [<lose> <some of them>]"),
         take(f"{name} [<hand over> <some of them>] to <stranger>"),
-        take(f"<Stranger> [<take> {{n}}] of {name}'s {{things}}"),
+        take(f"<Stranger> [<take> {{n}} of {name}'s {{things}}]"),
         take(f"{name} [gives <stranger> <some of them>]"),
     )
 
@@ -983,6 +1176,177 @@ ASK_B = _asks("""
     {B} has how many {things} <now>?
     The number of {B}'s {things} <now> is what?
 """)
+# Kinds: {A}, {B} and {C} tell how things are.
+
+FIRST_KIND: _Clauses = (
+    start("There [are {n} {A} {things}] at the {other}"),
+    start("At the {other} there [are {n} {A} {things}]"),
+    start("In a room there [are {n} {A} {things}]"),
+    start("A {other} [<hold place> {n} {A} {things}]"),
+    start("A shop [<hold place> {n} {A} {things}]"),
+    start("<Stranger> [has {n} {A} {things}]"),
+    start("<People> [~have {n} {A} {things}]"),
+    start("[{n} {A} {things} ~are] <where>"),
+)
+FIRST_KIND_GROUPS: _Clauses = (
+    groups("There are [{a} {boxes} of {b} {A} {things}] <where>"),
+    groups("A shop has [{a} {boxes} with {b} {A} {things} in each]"),
+    groups("<Stranger> has [{a} {boxes} of {b} {A} {things} each]"),
+    groups("At the {other} there are [{a} {boxes}, <each> with {b} {A} {things}]"),
+)
+
+
+def kind(which: str) -> _Clauses:
+    """How many there are of another kind, told at once or in two parts."""
+    name = f"{{{which}}}"
+    return (
+        start(f"There [are also {{n}} {name} {{things}}]"),
+        start(f"There [are {{n}} {name} {{things}}] too"),
+        start(f"There [are {{n}} {name} ones] too"),
+        start(f"and [{{n}} {name} {{things}}]"),
+        start(f"and [{{n}} {name} ones]"),
+        start(f"There are also {name} {{things}}, and there [are {{n}} of them]"),
+        start(f"There are {name} {{things}} too. Of these there [are {{n}}]"),
+        start(f"There are {name} ones too, and of them there [are {{n}}]"),
+        start(f"Some other {{things}} ~are {name}. There [are {{n}} of these]"),
+        start(f"Of the {name} {{things}} there [are {{n}}]"),
+        start(f"The number of {name} {{things}} [is {{n}}]"),
+        start(f"Then ~come the {name} ones, and these [are {{n}}]"),
+        start(f"Besides these there are {name} {{things}}, [{{n}} of them]"),
+        groups(f"There are also [{{a}} {{boxes}} of {{b}} {name} {{things}}]"),
+        groups(f"There are [{{a}} {{boxes}} with {{b}} {name} ones in each] too"),
+    )
+
+
+def kinds_compared(first: str, second: str) -> _Clauses:
+    a, b = f"{{{first}}}", f"{{{second}}}"
+    return (
+        more(f"There [are {{n}} more {b} {{things}}] than {a} {{things}}"),
+        more(f"There [are {{n}} more {b} {{things}}] than {a} ones"),
+        more(f"[{{n}} more {{things}} ~are {b}] than {a}"),
+        more(f"Of the {b} ones there [are {{n}} more] than of the {a} ones"),
+        more(f"The number of {b} {{things}} [is {{n}} higher] than that of {a} ones"),
+        fewer(f"There [are {{n}} fewer {b} {{things}}] than {a} {{things}}"),
+        fewer(f"There [are {{n}} fewer {b} ones] than {a} ones"),
+        fewer(f"[{{n}} fewer {{things}} ~are {b}] than {a}"),
+        fewer(f"Of the {b} {{things}} there [are {{n}} less] than of the {a} ones"),
+        times_as(f"There [are {{k}} times as many {b} {{things}}] as {a} ones"),
+        times_as(f"There [are {{k}} times as many {b} ones] as {a} {{things}}"),
+        times_as(f"There [are twice as many {b} {{things}}] as {a} {{things}}", 2),
+        times_as(f"There [are three times as many {b} ones] as {a} ones", 3),
+        share_as(f"There [are half as many {b} {{things}}] as {a} ones", 2),
+        share_as(f"There [are only a third as many {b} {{things}}] as {a} {{things}}", 3),
+    )
+
+
+ASK_KINDS_SUM = _totals("""
+    How many {things} are there [in all]?
+    How many {things} are there [altogether]?
+    How many {things} are there [together]?
+    How many {things} is that [in total]?
+    How many is that [altogether]?
+    How many {things} of [all kinds] are there?
+    What is the [total] number of {things}?
+    What is the [sum] of these {things}?
+    <tell> how many {things} there are [altogether].
+    <tell> the [total] number of {things}.
+    [Altogether] there are how many {things}?
+    Somebody counts [all {things}]. How many are there?
+    All kinds [together] are how many {things}?
+""")
+
+
+def ask_kind(which: str) -> _Questions:
+    return _asks(f"""
+        How many {{{which}}} {{things}} are there?
+        How many {{{which}}} ones are there?
+        How many {{things}} are {{{which}}}?
+        How many of the {{things}} are {{{which}}}?
+        What is the number of {{{which}}} {{things}}?
+        <tell> the number of {{{which}}} {{things}}.
+        <tell> how many {{things}} are {{{which}}}.
+        The number of {{{which}}} {{things}} is what?
+    """)
+
+
+# Sorts: {A}, {B} and {C} tell what things are.
+
+FIRST_SORT: _Clauses = (
+    start("There [are {n} {A}] at the {other}"),
+    start("At the {other} there [are {n} {A}]"),
+    start("A {other} [has {n} {A}]"),
+    start("<Stranger> [counts {n} {A}]"),
+    start("<People> [~see {n} {A}]"),
+    start("[{n} {A} <sit>] near the {other}"),
+)
+FIRST_SORT_GROUPS: _Clauses = (
+    groups("There are [{a} rows of {b} {A}]"),
+    groups("At the {other} there are [{a} groups of {b} {A} each]"),
+    groups("<Stranger> sees [{a} groups with {b} {A} in each]"),
+)
+
+
+def sort(which: str) -> _Clauses:
+    name = f"{{{which}}}"
+    return (
+        start(f"There [are also {{n}} {name}]"),
+        start(f"There [are {{n}} {name}] too"),
+        start(f"There are {name} too, [{{n}} of them]"),
+        start(f"There are also some {name}. Of them there [are {{n}}]"),
+        start(f"The number of {name} [is {{n}}]"),
+        start(f"and [{{n}} {name}]"),
+        groups(f"There are also [{{a}} groups of {{b}} {name}]"),
+    )
+
+
+def sorts_compared(first: str, second: str) -> _Clauses:
+    a, b = f"{{{first}}}", f"{{{second}}}"
+    return (
+        more(f"There [are {{n}} more {b}] than {a}"),
+        more(f"The number of {b} [is {{n}} higher] than that of {a}"),
+        more(f"Of {b} there [are {{n}} more] than of {a}"),
+        more(f"[{{n}} more {b}] than {a} ~are there"),
+        fewer(f"There [are {{n}} fewer {b}] than {a}"),
+        fewer(f"There [are {{n}} less {b}] than {a}"),
+        fewer(f"The number of {b} [is {{n}} lower] than that of {a}"),
+        times_as(f"There [are {{k}} times as many {b}] as {a}"),
+        times_as(f"For each of the {a} there [are {{k}} {b}]"),
+        times_as(f"There [are twice as many {b}] as {a}", 2),
+        share_as(f"There [are half as many {b}] as {a}", 2),
+        share_as(f"There [are only a third as many {b}] as {a}", 3),
+    )
+
+
+ASK_SORTS_SUM: _Questions = tuple(
+    total(text, "The answer is {x}.")
+    for text in (
+        "How many are there [in all]?",
+        "How many is that [altogether]?",
+        "How many is that [together]?",
+        "How many of [all kinds] are there?",
+        "How many are they [in total]?",
+        "What is the [total] number?",
+        "What is the [sum] of these numbers?",
+        "<tell> the [total].",
+        "<tell> how many there are [altogether].",
+        "[Together] that is how many?",
+    )
+)
+
+
+def ask_sort(which: str) -> _Questions:
+    return tuple(
+        ask(text.format(which), f"The answer is {{x}} {{{which}}}.")
+        for text in (
+            "How many {{{}}} are there?",
+            "And how many {{{}}} are there?",
+            "What is the number of {{{}}} there?",
+            "<tell> the number of {{{}}}.",
+            "<tell> how many {{{}}} there are.",
+            "The number of {{{}}} is what?",
+        )
+    )
+
 
 # What is measured: lengths, times, weights, prices, ages.
 
@@ -1062,17 +1426,17 @@ def compared_places(first: str, second: str) -> _Clauses:
     a, b = f"{{{first}}}", f"{{{second}}}"
     return (
         more(f"In {b} there [are {{n}} more] than in {a}"),
-        more(f"There [are {{n}} more] {{things}} in {b} than in {a}"),
+        more(f"There [are {{n}} more {{things}}] in {b} than in {a}"),
         more(f"[{b} <hold place> {{n}} more] than {a}"),
         fewer(f"In {b} there [are {{n}} fewer] than in {a}"),
-        fewer(f"There [are {{n}} fewer] {{things}} in {b} than in {a}"),
+        fewer(f"There [are {{n}} fewer {{things}}] in {b} than in {a}"),
         fewer(f"[{b} <hold place> {{n}} less] than {a}"),
         times_as(f"In {b} there [are {{k}} times as many] as in {a}"),
-        times_as(f"There [are {{k}} times as many] {{things}} in {b} as in {a}"),
+        times_as(f"There [are {{k}} times as many {{things}}] in {b} as in {a}"),
         times_as(f"[{b} <hold place> twice as many] as {a}", 2),
         times_as(f"In {b} there [are three times as many] as in {a}", 3),
         share_as(f"In {b} there [are half as many] as in {a}", 2),
-        share_as(f"There [are only half as many] {{things}} in {b} as in {a}", 2),
+        share_as(f"There [are only half as many {{things}}] in {b} as in {a}", 2),
         share_as(f"[{b} <hold place> a third as many] as {a}", 3),
     )
 
@@ -1127,7 +1491,7 @@ ON_OTHER_SIDE = (
     start("[{n} ~are] on the other"),
     start("On the other there [are {n}]"),
     start("On the other {box} there [are {n} {things}]"),
-    more("On the other {box} there [are {n} more] {things} than on the first"),
+    more("On the other {box} there [are {n} more {things}] than on the first"),
     more("On the other there [are {n} more] than there"),
     fewer("There [are {n} fewer] on the other"),
     start("and [{n} on the other]"),
@@ -1272,12 +1636,40 @@ ASK_PACKED = _asks(
     """,
     _ANSWER_BOXES,
 )
+# What all {boxes} share, {A} being one of them.
+AT_TABLE: _Clauses = (
+    start("There [are {n} {things}] for some {boxes}"),
+    start("Some {boxes} [~find {n} {things}]"),
+    start("Some {boxes} together [~have {n} {things}]"),
+    start("[{n} {things} ~lie] on a table"),
+    start("<Stranger> [brings {n} {things}] for everybody"),
+    start("A {other} [has {n} {things}]"),
+    start("{A} [<get> {n} {things}]"),
+)
+KEEPS_FOR_ALL: _Clauses = (
+    groups("There are [{a} bags with {b} {things} each]"),
+    groups("<Stranger> has [{a} boxes of {b} {things}]"),
+    groups("On a table there are [{a} plates, and each holds {b} {things}]"),
+    groups("Some {boxes} ~bring [{a} packets. Each packet holds {b} {things}]"),
+)
+SHARED_FIRST_CHANGED: _Clauses = (
+    add("[<arriving> <come>]"),
+    add("<Stranger> [<bring> {n} more {things}]"),
+    take("[<some of them> <go>]"),
+    take("<Stranger> [<take> <some of them>]"),
+)
 SHARED_WITH_OWNER: _Clauses = (
     split("[{k} children ~share] <all> equally, and {A} is one of the children"),
     split("With some friends {A} makes a group of [{k} children that ~share] <all> equally"),
     split("<All> ~are shared [equally among {k} children], and {A} is one of them"),
     split("{A} <share> them with friends. There are [{k} children in all], and each gets the same"),
     split("{A} gives <all> to [{k} children in equal parts] and is one of them"),
+    split("There are [{k} {boxes}, and each gets the same number]. {A} is one of the {boxes}"),
+    split("There are [{k} {boxes}, and all get the same number]. One of the {boxes} is {A}"),
+    split("{A} is one of [{k} {boxes}, and each of them takes the same number]"),
+    split("[{k} {boxes} ~get the same number each], and one of the {boxes} is {A}"),
+    split("[{k} {boxes} ~divide] <all> equally. {A} is one of these {boxes}"),
+    split("<All> ~are divided [equally between {k} {boxes}]. One is {A}"),
 )
 
 

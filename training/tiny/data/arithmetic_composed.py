@@ -7,7 +7,7 @@ every way to use it. What they say is in `arithmetic_clauses.py`.
 from __future__ import annotations
 
 from training.tiny.data import arithmetic_clauses as say
-from training.tiny.data.arithmetic_frames import Family, Structure, nouns, one, some
+from training.tiny.data.arithmetic_frames import Family, Op, Structure, nouns, one, some
 from training.tiny.data.arithmetic_nouns import (
     BAKED,
     CLOTHES,
@@ -79,6 +79,20 @@ _PLACE_NAMES = (
 _SIDES = nouns(
     "shelf/shelves, table/tables, tray/trays, wall/walls, bag/bags, side/sides, box/boxes"
 )
+_COLORS = ("red", "blue", "green", "yellow", "white", "black", "brown", "pink", "beige")
+_MATERIALS = ("wooden", "iron", "glass", "paper", "stone", "plastic", "leather", "copper")
+# Who may be one of those that share.
+_FELLOWS = nouns("""
+    child/children, friend/friends, student/students, player/players, guest/guests, worker/workers,
+    neighbor/neighbors, dancer/dancers, farmer/farmers, teacher/teachers, cousin/cousins,
+    traveler/travelers, runner/runners, singer/singers, hunter/hunters, member/members
+""")
+_SORTS = {
+    "animals": ("cows", "goats", "pigs", "hens", "horses", "donkeys", "dogs", "sheep", "ducks"),
+    "vehicles": ("cars", "trucks", "buses", "vans", "bikes", "taxis", "scooters", "trams"),
+    "plants": ("roses", "tulips", "lilies", "apple trees", "pear trees", "bushes", "cabbages"),
+    "persons": ("boys", "girls", "teachers", "fathers", "mothers", "dancers", "singers"),
+}
 _MEASURED_THINGS = (
     "the first part",
     "the second part",
@@ -141,6 +155,27 @@ _MEASURED_APART = tuple(
     for name, (unit, verb, high, low, alike) in _MEASURES.items()
 )
 
+# Each of the sorts is a family of its own: together they count as one.
+_SORT_WEIGHT = 1 / len(_SORTS)
+_SORTS_TOGETHER = tuple(
+    Family(
+        name=f"composed: {name}, together",
+        kind=name,
+        things=_THINGS,
+        owners=owners,
+        open_owner="{}s",
+        most=120,
+        weight=_SORT_WEIGHT,
+        stages=(
+            one(*say.FIRST_SORT, *say.FIRST_SORT_GROUPS),
+            one(*say.sorts_compared("A", "B")),
+            some(0, 1, *say.sorts_compared("B", "C"), *say.sort("C")),
+        ),
+        questions=say.ASK_SORTS_SUM,
+    )
+    for name, owners in _SORTS.items()
+)
+
 _RUNNING = (
     Family(
         name="composed: owned",
@@ -178,6 +213,42 @@ _RUNNING = (
         stages=(one(*say.HAS_MONEY), some(1, 4, *say.MONEY_CHANGES)),
         questions=say.ASK_MONEY,
     ),
+    Family(
+        name="composed: one sale among payments",
+        kind="money",
+        things=_COINS,
+        boxes=_THINGS,
+        most=400,
+        each=30,
+        weight=2.0,
+        stages=(
+            one(*say.HAS_MONEY),
+            some(0, 1, *say.BOUGHT),
+            one(*say.SOLD),
+            some(0, 2, *say.BOUGHT),
+        ),
+        questions=say.ASK_MONEY,
+    ),
+    Family(
+        name="composed: goods bought and sold",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        weight=1.0,
+        stages=(one(*say.OWNS), some(2, 3, *say.GOODS_TRADED)),
+        questions=say.ASK_OWNED,
+    ),
+    Family(
+        name="composed: shared with one other",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        stages=(
+            one(*say.KEEPS, *say.KEEPS_GROUPS),
+            some(0, 2, *say.GAINS, *say.LOSSES),
+            one(*say.SHARED_WITH_ONE),
+            some(0, 2, *say.OWN_CHANGES),
+        ),
+        questions=say.ASK_OWNED_BY,
+    ),
 )
 _GROUPS = (
     Family(
@@ -189,6 +260,14 @@ _GROUPS = (
             one(*say.OWNS_GROUPS),
             some(1, 3, *say.GAINS, *say.LOSSES, *say.GAINED_GROUPS, *say.LOST_GROUPS),
         ),
+        questions=say.ASK_OWNED,
+    ),
+    Family(
+        name="composed: purchases without a goal",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        most=120,
+        stages=(one(*say.OWNS, *say.OWNS_GROUPS), some(1, 2, *say.PURCHASES)),
         questions=say.ASK_OWNED,
     ),
     Family(
@@ -206,6 +285,89 @@ _GROUPS = (
     ),
 )
 _COMPARISON = (
+    Family(
+        name="composed: three compared, all together",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        most=120,
+        weight=1.5,
+        stages=(
+            one(*say.FIRST_OWNS),
+            one(*say.compared("A", "B"), *say.briefly_compared("A", "B")),
+            one(*say.compared("B", "C"), *say.briefly_compared("B", "C")),
+        ),
+        questions=say.ASK_SUM,
+    ),
+    Family(
+        name="composed: the second compared",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        most=120,
+        stages=(
+            one(*(clause for clause in say.FIRST_OWNS if clause.op is Op.GROUPS)),
+            one(*say.compared("A", "B"), *say.briefly_compared("A", "B")),
+        ),
+        questions=say.ASK_B,
+    ),
+    Family(
+        name="composed: kinds compared, together",
+        kind="kinds",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_COLORS,
+        open_owner="{}",
+        most=120,
+        weight=1.5,
+        stages=(
+            one(*say.FIRST_KIND, *say.FIRST_KIND_GROUPS),
+            one(*say.kinds_compared("A", "B")),
+            some(0, 1, *say.kinds_compared("B", "C"), *say.kind("C")),
+        ),
+        questions=say.ASK_KINDS_SUM,
+    ),
+    Family(
+        name="composed: the second kind",
+        kind="kinds",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_MATERIALS,
+        open_owner="{}",
+        most=120,
+        weight=0.7,
+        stages=(one(*say.FIRST_KIND_GROUPS), one(*say.kinds_compared("A", "B"))),
+        questions=say.ask_kind("B"),
+    ),
+    Family(
+        name="composed: the third kind",
+        kind="kinds",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_COLORS,
+        open_owner="{}",
+        most=120,
+        weight=0.7,
+        stages=(
+            one(*say.FIRST_KIND),
+            one(*say.kinds_compared("A", "B")),
+            one(*say.kinds_compared("B", "C")),
+        ),
+        questions=say.ask_kind("C"),
+    ),
+    Family(
+        name="composed: the third sort",
+        kind="sorts",
+        things=_THINGS,
+        owners=_SORTS["animals"] + _SORTS["persons"],
+        open_owner="{}s",
+        most=120,
+        weight=0.7,
+        stages=(
+            one(*say.FIRST_SORT),
+            one(*say.sorts_compared("A", "B")),
+            one(*say.sorts_compared("B", "C")),
+        ),
+        questions=say.ask_sort("C"),
+    ),
     Family(
         name="composed: compared, together",
         things=_THINGS,
@@ -280,13 +442,44 @@ _PRICES = (
         questions=say.ASK_COST,
     ),
     Family(
+        name="composed: bought and sold",
+        kind="money",
+        things=_COINS,
+        boxes=_THINGS,
+        most=400,
+        each=30,
+        weight=2.0,
+        stages=(one(*say.HAS_MONEY), some(2, 3, *say.SOLD, *say.BOUGHT)),
+        questions=say.ASK_MONEY,
+    ),
+    Family(
+        name="composed: goods made money",
+        kind="goods and money",
+        things=_COINS,
+        boxes=_THINGS,
+        most=60,
+        weight=1.0,
+        stages=(
+            one(*say.HAS_GOODS),
+            some(0, 1, *say.GOODS_CHANGED),
+            one(*say.ALL_SOLD),
+            some(0, 2, *say.BOUGHT),
+        ),
+        questions=say.ASK_PROCEEDS,
+    ),
+    Family(
         name="composed: money to save",
         kind="money",
         things=_COINS,
         boxes=_THINGS,
         most=300,
         each=30,
-        stages=(one(*say.HAS_MONEY), some(0, 2, *say.MONEY_CHANGES), one(*say.MONEY_GOALS)),
+        weight=1.5,
+        stages=(
+            one(*say.HAS_MONEY),
+            some(0, 2, *say.MONEY_CHANGES, *say.SOLD, *say.BOUGHT),
+            one(*say.MONEY_GOALS),
+        ),
         questions=say.ASK_MISSING,
     ),
 )
@@ -322,10 +515,16 @@ _SHARING = (
     Family(
         name="composed: shared, then changed",
         things=_THINGS,
-        boxes=_PERSONS,
+        boxes=_FELLOWS,
         most=120,
-        stages=(one(*say.KEEPS), one(*say.SHARED_WITH_OWNER), some(1, 2, *say.GAINS, *say.LOSSES)),
-        questions=say.ASK_OWNED,
+        weight=2.5,
+        stages=(
+            one(*say.AT_TABLE, *say.KEEPS_FOR_ALL),
+            some(0, 1, *say.SHARED_FIRST_CHANGED),
+            one(*say.SHARED_WITH_OWNER),
+            some(0, 2, *say.OWN_CHANGES),
+        ),
+        questions=say.ASK_OWNED_BY,
     ),
 )
 _RATES = (
@@ -357,6 +556,20 @@ _RATES = (
         most=100,
         each=50,
         stages=(one(*say.MADE_AT_PLACE), some(1, 3, *say.PLACE_GAINS, *say.PLACE_LOSSES)),
+        questions=say.ASK_PLACE,
+    ),
+    Family(
+        name="composed: coming bit by bit",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_PLACES,
+        open_owner="{}",
+        most=100,
+        each=40,
+        stages=(
+            one(*say.COMING_TO_PLACE),
+            some(1, 3, *say.PLACE_GAINS, *say.PLACE_LOSSES, *say.PLACE_GROUP_CHANGES),
+        ),
         questions=say.ASK_PLACE,
     ),
 )
@@ -433,10 +646,20 @@ _REMAINING = (
         questions=say.ASK_WAY_LEFT,
     ),
     Family(
+        name="composed: goal after purchases",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        most=120,
+        weight=2.0,
+        stages=(one(*say.OWNS), some(1, 2, *say.PURCHASES), one(*say.GOALS)),
+        questions=say.ASK_MISSING,
+    ),
+    Family(
         name="composed: goal",
         things=_THINGS,
         boxes=_HOLDERS,
         most=120,
+        weight=2.5,
         stages=(
             one(*say.OWNS, *say.OWNS_GROUPS),
             some(0, 2, *say.GAINS, *say.LOSSES),
@@ -463,6 +686,38 @@ _REMAINING = (
     ),
 )
 _TOTAL = (
+    Family(
+        name="composed: kinds together",
+        kind="kinds",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_COLORS,
+        open_owner="{}",
+        most=150,
+        weight=0.6,
+        stages=(
+            one(*say.FIRST_KIND, *say.FIRST_KIND_GROUPS),
+            one(*say.kind("B"), *say.kinds_compared("A", "B")),
+            some(0, 1, *say.kind("C")),
+        ),
+        questions=say.ASK_KINDS_SUM,
+    ),
+    Family(
+        name="composed: materials together",
+        kind="kinds",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_MATERIALS,
+        open_owner="{}",
+        most=150,
+        weight=0.6,
+        stages=(
+            one(*say.FIRST_KIND, *say.FIRST_KIND_GROUPS),
+            one(*say.kinds_compared("A", "B")),
+            some(0, 1, *say.kind("C")),
+        ),
+        questions=say.ASK_KINDS_SUM,
+    ),
     Family(
         name="composed: together",
         things=_THINGS,
@@ -515,7 +770,7 @@ _TOTAL = (
 COMPOSED = {
     Structure.RUNNING: _RUNNING,
     Structure.GROUPS: _GROUPS,
-    Structure.COMPARISON: _COMPARISON + _MEASURED_TOGETHER,
+    Structure.COMPARISON: _COMPARISON + _MEASURED_TOGETHER + _SORTS_TOGETHER,
     Structure.PRICES: _PRICES,
     Structure.SHARING: _SHARING,
     Structure.RATES: _RATES,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import IntEnum, StrEnum, auto
 from functools import cache, lru_cache
 from random import Random
 
@@ -36,7 +36,7 @@ class Structure(StrEnum):
     TOTAL = "total"
 
 
-class Op(Enum):
+class Op(IntEnum):
     """What a clause does: v is the last value, n, k, a, b are the clause's numbers."""
 
     START = auto()  # append n
@@ -55,7 +55,7 @@ class Op(Enum):
     NOTE = auto()  # n - v, n a round sum of money
 
 
-class Close(Enum):
+class Close(IntEnum):
     """What a question asks for: the last value, the sum of all, or the larger less the smaller."""
 
     VALUE = auto()

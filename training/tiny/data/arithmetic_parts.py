@@ -73,7 +73,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         is handed, is sent, takes in, puts in, earns, prints, digs up
     """),
     "first": _list("""
-        counts, cuts, picks, takes, opens, sees, writes, paints, finds, buys, sorts, carries,
+        counts, cuts, picks, takes, opens, writes, paints, finds, buys, sorts, carries,
         lays out
     """),
     # What many do who are somewhere.
@@ -83,7 +83,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "owned": _lines("""
         {n} {things}]
         {n} {things}]
-        {n}] good {things}
+        {n} good {things}]
         {n} old {things}]
         {n} small {things}]
         {n} {things} in all]
@@ -93,7 +93,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         {n} more {things}]
         {n} more]
         {n} more of them]
-        {n} more] {things}
+        {n} more {things}]
         another {n}]
         another {n} {things}]
         {n} {things}]
@@ -126,7 +126,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         {n} of these]
         {n} of the {things}]
         {n} of these {things}]
-        {n}] of {his} {things}
+        {n} of {his} {things}]
         {n}]
         {n} old {things}]
         {n} of all these {things}]
@@ -312,8 +312,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         For [{a} @s {A} <does> {b} {things} a @]
         For [{a} @s {A} <does> {b} {things} every @]
         In each of [{a} @s {A} <does> {b} {things}]
-        [<Each> @ {A} <does> {b} {things}. This goes on for {a} @s]
-        [<Each> @ {A} <does> {b} {things}, and this goes on for {a} @s]
+        <Each> @ [{A} <does> {b} {things}. This goes on for {a} @s]
+        <Each> @ [{A} <does> {b} {things}, and this goes on for {a} @s]
         In one @ [{A} <does> {b} {things}. {He} works {a} @s]
         In one @ [{A} <does> {b} {things}, and {he} does so for {a} @s]
         {A} works for [{a} @s and <does> {b} {things} each @]
@@ -328,7 +328,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         For [{a} @s {A} {acts} {b} {things} a @]
         For [{a} @s {A} {acts} {b} {things} <each> @]
         In each of [{a} @s {A} {acts} {b} {things}]
-        [<Each> @ {A} {acts} {b} {things}. This goes on for {a} @s]
+        <Each> @ [{A} {acts} {b} {things}. This goes on for {a} @s]
         In one @ [{A} {acts} {b} {things}. {He} works {a} @s]
         {A} works for [{a} @s and {acts} {b} {things} each @]
         {A} has [{a} @s of time. In each @ {he} {acts} {b} {things}]
@@ -337,17 +337,38 @@ PARTS: dict[str, tuple[str, ...]] = {
         For [{a} @s {A} <goes> {b} {things} a @]
         For [{a} @s {A} <goes> {b} {things} <each> @]
         In each of [{a} @s {A} <goes> {b} {things}]
-        [<Each> @ {A} <goes> {b} {things}. This goes on for {a} @s]
+        <Each> @ [{A} <goes> {b} {things}. This goes on for {a} @s]
         In one @ [{A} <goes> {b} {things}. {He} goes on for {a} @s]
         {A} is on the way for [{a} @s and <goes> {b} {things} each @]
     """),
     "Rate of it": _of_units("""
-        [<Each> @ the {A} <makes> {b} {things}. It works for {a} @s]
-        [<Each> @ the {A} <makes> {b} {things}, and this goes on for {a} @s]
+        <Each> @ [the {A} <makes> {b} {things}. It works for {a} @s]
+        <Each> @ [the {A} <makes> {b} {things}, and this goes on for {a} @s]
         For [{a} @s the {A} <makes> {b} {things} a @]
         In each of [{a} @s the {A} <makes> {b} {things}]
         The {A} works for [{a} @s and <makes> {b} {things} each @]
         In one @ [the {A} <makes> {b} {things}. It works {a} @s]
+    """),
+    # What comes to a place bit by bit.
+    "Rate coming": _of_units("""
+        <Each> @ [{b} {things} <come to> the {A}, and this goes on for {a} @s]
+        <Each> @ [{b} {things} <come to> the {A}. It goes on like this for {a} @s]
+        <Each> @ [{b} {things} <come to> the {A}. This lasts {a} @s]
+        <Each> @ [{b} {things} <come to> a {A}. So it is for {a} @s]
+        For [{a} @s {b} {things} <come to> the {A} <each> @]
+        In each of [{a} @s {b} {things} <come to> the {A}]
+        [{b} {things} <come to> the {A} <each> @. That goes on for {a} @s]
+        [{b} {things} <come to> a {A} each @, {a} @s long]
+    """),
+    "rate coming": _of_units("""
+        Each @ [{b} more {things}] [<come>]. This goes on for {a} @s
+        Every @ [{b} {things}] [<come>], and so it is for {a} @s
+        For {a} @s [{b} {things}] [<come>] each @
+        In each of {a} @s [{b} more {things}] [<come>]
+    """),
+    "come to": _list("""
+        ~arrive at, ~come to, ~are brought to, ~are delivered to, ~land at, ~are made at,
+        ~are built in, ~are sent to, ~are left at, ~are added in
     """),
     "makes": _list("makes, builds, prints, bakes, paints, produces, gets, sends, fills"),
     # Money: {things} is a coin, {boxes} what is bought.
@@ -355,6 +376,31 @@ PARTS: dict[str, tuple[str, ...]] = {
     "earned": _list(
         "earns, gets, receives, wins, finds, saves, is paid, is given, collects, makes"
     ),
+    # What is sold, and what is bought: nothing but the verb tells them apart.
+    "ware": _list("""
+        a {box}, an old {box}, {his} {box}, {his} old {box}, a used {box}, a small {box},
+        a new {box}, one {box}, the {box}, a {other}, {his} {other}, an old {other}, a good {box}
+    """),
+    "new ware": _list("""
+        a {box}, an old {box}, a used {box}, a small {box}, a new {box}, one {box}, the {box},
+        another {box}, a big {box}, a {other}, the {other}, an old {other}, a good {box}
+    """),
+    "Ware": _list("""
+        A {box}, An old {box}, A used {box}, A small {box}, A new {box}, One {box}, A good {box},
+        A {other}, An old {other}
+    """),
+    "job": _list("""
+        a day of work, help in the kitchen, work in the garden, the work of a week, a song,
+        washing plates, a picture, help with a {other}
+    """),
+    "Expense": _list("""
+        Lunch, Dinner, Breakfast, The ticket, The bus, A coffee, The train, A meal, The {other},
+        A night in a hotel, A cake
+    """),
+    "expense": _list("""
+        lunch, dinner, breakfast, the ticket, the bus, a coffee, the train, a meal, the {other},
+        a night in a hotel, a cake
+    """),
     "amount": _lines("""
         {n} {things}]
         {n} {things}]
