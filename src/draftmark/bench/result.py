@@ -174,6 +174,8 @@ class Speculation(Value, frozen=True, kw_only=True):
     source: AcceptSource | None
     prompts: PromptKind
     steps: int | None
+    # Drafted tokens a step, and the share of the steps that accepted the draft of each position.
+    draft_length: float | None
     per_position: list[float] | None
     client_estimate: float | None
 
@@ -225,13 +227,16 @@ class Sample(Value, frozen=True, kw_only=True):
 
 
 class ServerReport(Value, frozen=True, kw_only=True):
-    """What the server did in the run: after minus before, None where either is unknown."""
+    """What the server did in the run: after minus before, None where either is unknown, or where
+    another process counted than before. `missed` are seconds in which it could not be read."""
 
     adapter: str
     model: str | None
     version: str | None
     start_id: str | None
     kv_pool_tokens: int | None
+    samples: int
+    missed: int
     delta: Counters
 
 

@@ -1,0 +1,62 @@
+"""How many tokens a verify step of a speculative server emits, and from where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from draftmark.bench.request import CountSource, RequestRecord
+from draftmark.bench.result import AcceptSource, Counters, PromptKind, Speculation
+
+_COUNTED = (CountSource.USAGE, CountSource.TOKEN_IDS, CountSource.RETOKENISED)
+
+
+def acceptance(
+    succeeded: Sequence[RequestRecord], delta: Counters, prompts: PromptKind
+) -> Speculation:
+    """From the server's counters over the run, else from what it told of every request. Each verify
+    step emits the drafts it accepted and one token of its own. No steps: nothing was drafted, and
+    there is no acceptance."""
+    steps, accepted, source = delta.verify_steps, delta.accepted, AcceptSource.COUNTERS
+    if steps is None or accepted is None:
+        steps, accepted = _told(succeeded)
+        source = AcceptSource.REQUESTS
+    known = steps is not None and accepted is not None
+    return Speculation(
+        accept=1 + accepted / steps if accepted is not None and steps else None,
+        source=source if known else None,
+        prompts=prompts,
+        steps=steps,
+        draft_length=_per_step(delta.drafted, delta.verify_steps),
+        per_position=_per_position(delta),
+        client_estimate=_client_estimate(succeeded),
+    )
+
+
+def _told(succeeded: Sequence[RequestRecord]) -> tuple[int | None, int | None]:
+    """Steps and accepted drafts of all requests; None if any one of them is silent."""
+    told = [record.accept for record in succeeded if record.accept is not None]
+    if not told or len(told) < len(succeeded):
+        return None, None
+    return sum(one.steps for one in told), sum(one.accepted for one in told)
+
+
+def _per_step(count: int | None, steps: int | None) -> float | None:
+    return count / steps if count is not None and steps else None
+
+
+def _per_position(delta: Counters) -> list[float] | None:
+    steps = delta.verify_steps
+    if delta.accepted_per_position is None or not steps:
+        return None
+    return [accepted / steps for accepted in delta.accepted_per_position]
+
+
+def _client_estimate(succeeded: Sequence[RequestRecord]) -> float | None:
+    """Tokens an event, after the first one: an event may hold several steps, or part of one."""
+    usable = [
+        (record.n_out - (record.n_first or 1), record.events - 1)
+        for record in succeeded
+        if record.n_out is not None and record.n_out_source in _COUNTED and record.events > 1
+    ]
+    tokens, events = sum(pair[0] for pair in usable), sum(pair[1] for pair in usable)
+    return tokens / events if events else None
