@@ -122,6 +122,30 @@ def test_steps_copy_words_of_the_question(drawn: dict[Split, list[Problem]], spl
             assert label.lower() in problem.question.lower(), problem
 
 
+def test_articles_fit_the_drawn_nouns(drawn: dict[Split, list[Problem]]) -> None:
+    for problem in itertools.chain(*drawn.values()):
+        said = " ".join((problem.question, *problem.steps, problem.sentence))
+        assert not re.search(r"\b[Aa] (?!one\b|once\b)[aio]", said), problem
+
+
+def test_what_is_hard_is_drawn_often(drawn: dict[Split, list[Problem]]) -> None:
+    """Money of somebody who buys and sells, goals, and sums over what is only compared."""
+    comparing = {Op.MORE, Op.FEWER, Op.TIMES_AS, Op.SHARE_AS}
+    hard: dict[str, str] = {}
+    for family in TRAIN_FAMILIES + COMPOSED_FAMILIES:
+        ops = {frame.op for stage in family.stages for frame in stage.frames}
+        if Op.GOAL in ops:
+            hard[family.name] = "goal"
+        elif comparing & ops and any(asked.close is Close.SUM for asked in family.questions):
+            hard[family.name] = "compared sum"
+        elif "money" in family.kind or family.kind in ("dollars", "cents"):
+            hard[family.name] = "money"
+    problems = drawn[Split.TRAIN]
+    counts = Counter(hard.get(problem.family) for problem in problems)
+    for kind in ("goal", "compared sum", "money"):
+        assert counts[kind] / len(problems) > 0.06, kind
+
+
 @BOTH
 def test_every_family_and_structure_is_drawn(
     drawn: dict[Split, list[Problem]], split: Split
@@ -280,6 +304,17 @@ def _nouns(family: Family) -> set[str]:
     """Words that name things and owners, plural and singular."""
     nouns = "/".join((*family.things, *family.boxes, *family.owners))
     return _words(nouns.replace("/", " "))
+
+
+def test_labels_end_where_the_noun_of_their_number_does() -> None:
+    things = r"(old |new |good |bad |small |extra )?(\{things\}|coins|dollars|euros|cents)"
+    whose = r"of (them|these|it\b|(the|these|all these|\{his\}|\{[ABC]\}'s) (new )?\{things\})"
+    cut = re.compile(rf"(\{{[nk]\}}|as many)( more| less| fewer)?\] ({things}|{whose}|in all)")
+    random = Random(6)
+    families = TRAIN_FAMILIES + HELD_OUT_FAMILIES + COMPOSED_FAMILIES
+    clauses = [clause for family in families for clause in _clauses(family)]
+    drawn = {clause.draw(random).source for clause in clauses for _ in range(5)}
+    assert sorted(source for source in drawn if cut.search(source)) == []
 
 
 def test_no_held_out_sentence_noun_or_name_is_trained_on() -> None:

@@ -178,6 +178,9 @@ LOSSES: _Clauses = (
     take("{A} sees that [<some of them> ~are broken] and throws them away"),
     take("[<some of them> ~are bad], so {A} throws them away"),
     take("[<some of them> ~are rotten and thrown away]"),
+    take("[{n} <spoiled> {things} ~are thrown away]"),
+    take("[{n} <spoiled> {things} <go>]"),
+    take("{A} [throws away {n} <spoiled> {things}]"),
     take("[<some of them> ~are rotten], and {A} throws them away"),
     take("The next day {A} [<lose> <lost>"),
     take("When it gets dark {A} [<lose> <lost>"),
@@ -366,6 +369,9 @@ PLACE_LOSSES: _Clauses = (
     take("When it gets dark [<some of them> <go>]"),
     take("When it is cold [<some of them> <go>]"),
     take("[<some of them> ~are ill and ~go home]"),
+    take("[{n} <weary> {things} ~go home]"),
+    take("[{n} <weary> {things} ~leave] the {A}"),
+    take("[{n} <spoiled> {things} ~are taken away]"),
     take("The {A} [loses <some of them>]"),
     take("The {A} [sells {n} of them]"),
     take("The {A} [gives away {n} {things}]"),
@@ -383,7 +389,10 @@ PLACE_LOSSES: _Clauses = (
     split("[half of them <go>]", 2),
     split("Only [half of the {things}] ~stay", 2),
     times("The number of {things} [doubles]", 2),
+    times("After <event> the number of {things} at the {A} [doubles]", 2),
+    times("Soon the number of {things} in the {A} [triples]", 3),
     times("Soon there [are {k} times as many]"),
+    times("After <event> there [are {k} times as many {things}]"),
 )
 PLACE_GROUP_CHANGES: _Clauses = (
     add_groups("<more groups> [<come>]"),
@@ -438,7 +447,7 @@ HAS_MONEY: _Clauses = (
     groups("{A} is paid [{b} {things} an hour and works for {a} hours]"),
     groups("{A} sells <bought>"),
     groups("{A} sells [{a} {boxes}. For each {he} gets {b} {things}]"),
-    groups("<People> ~buy <bought> from {A}"),
+    groups("<People> ~come to {A} and ~buy <bought>"),
 )
 MONEY_CHANGES: _Clauses = (
     add("{A} [<earned> <amount>"),
@@ -494,6 +503,7 @@ SOLD: _Clauses = (
     add_groups("{A} [sells] [{a} {boxes} and gets {b} {things} for each]"),
     add_groups("<Somebody> [buys] [{a} {boxes} from {A} for {b} {things} each]"),
     add_groups("{A} [gets] [{b} {things} for each of {a} old {boxes}]"),
+    add_groups("{A} [earns] <more rate>"),
 )
 BOUGHT: _Clauses = (
     take("{A} [buys <new ware> for {n} {things}]"),
@@ -520,6 +530,7 @@ BOUGHT: _Clauses = (
     take_groups("{A} [buys] [{a} {boxes} from <somebody> for {b} {things} each]"),
     take_groups("{A} [buys] [{a} {boxes} and pays {b} {things} for each]"),
     take_groups("<Somebody> [sells] {him} [{a} {boxes} for {b} {things} each]"),
+    take_groups("{A} [pays] <more rate> for a room"),
 )
 # Goods that all become money.
 HAS_GOODS: _Clauses = (
@@ -567,6 +578,8 @@ ASK_MONEY = _asks("""
     At the end {A} has how much money?
     The money that {A} has <now> is how many {things}?
     {A} counts the money <now>. How much is it?
+    How many {things} are in {A}'s purse <now>?
+    How much money does {A} take home?
 """)
 COSTS: _Clauses = (
     groups("{A} buys <bought>"),
@@ -642,6 +655,10 @@ NOTES: _Clauses = (
     note("The seller [gets a note of {n}]"),
     note("{A} [has a note of {n} {things}] and pays with it"),
     note("{A} [puts {n} {things}] on the table to pay"),
+    note("{A} [has {n} {things}] with {him} and pays with them all"),
+    note("{A} [has {n} {things}] in {his} pocket and pays with that"),
+    note("{A} [takes {n} {things}] out of a bag and pays with it"),
+    note("{A} [pays with {n} {things}] from {his} aunt"),
 )
 ASK_CHANGE = _asks("""
     How many {things} does {A} get back?
@@ -1074,8 +1091,8 @@ def owning(who: str) -> _Clauses:
         start(f"[{name} <get> {{n}}]"),
         start(f"[{{n}} {{things}} ~are {name}'s]"),
         start(f"In {name}'s {{box}} there [are {{n}}]"),
-        start(f"{name} also <own> {{things}}, and there [are {{n}} of them]"),
-        start(f"{name} has {{things}} too. Of these there [are {{n}}]"),
+        start(f"{name} <own> {{things}}, and there [are {{n}} of them]"),
+        start(f"{name} has some {{things}}. Of these there [are {{n}}]"),
         groups(f"{name} <own> <groups>"),
         groups(f"{name} <get> <more groups>"),
         groups(f"{name} <does> <more rate>"),
@@ -1150,6 +1167,8 @@ ASK_MORE = _differences("""
     By [how many] is {high} ahead of {low}?
     What is the [difference] between the two?
     What is the [difference] between {high} and {low}?
+    What is the [difference] between {high}'s and {low}'s {things}?
+    How large is the [difference] of {high}'s and {low}'s numbers?
     How large is the [difference]?
     How big is the [difference] between the two numbers of {things}?
     <tell> the [difference] between the two numbers.
@@ -1453,6 +1472,43 @@ def coming_to(which: str) -> _Clauses:
     )
 
 
+# Spots: things are at them and not in them.
+
+
+def at_spot(which: str) -> _Clauses:
+    name = f"{{{which}}}"
+    return (
+        start(f"At {name} there [are {{n}} {{things}}]"),
+        start(f"There [are {{n}} {{things}}] at {name}"),
+        start(f"[{{n}} {{things}} <sit>] at {name}"),
+        start(f"At {name} [{{n}} {{things}} ~are counted]"),
+        start(f"<Stranger> [counts {{n}} {{things}}] at {name}"),
+        groups(f"At {name} there are <groups>"),
+    )
+
+
+def changing_spot(which: str) -> _Clauses:
+    name = f"{{{which}}}"
+    return (
+        add(f"At {name} [<arriving> <come>]"),
+        add(f"[<arriving> ~arrive] at {name}"),
+        add(f"<Stranger> [<bring> <gain> to {name}"),
+        take(f"At {name} [<some of them> <go>]"),
+        take(f"From {name} [<some of them> ~go home]"),
+        take(f"[<some of them> ~leave] {name}"),
+    )
+
+
+ASK_SPOTS_MORE = _differences("""
+    [How many more] {things} are there at {high} than at {low}?
+    [How many more] are at {high} than at {low}?
+    [How many fewer] {things} are there at {low} than at {high}?
+    [How many fewer] are at {low} than at {high}?
+    At {high} there are [how many more] {things} than at {low}?
+    What is the [difference] between {high} and {low}?
+    How large is the [difference]?
+    <tell> [how many more] {things} are at {high} than at {low}.
+""")
 ASK_PLACES_SUM = _totals("""
     How many {things} are there [in all]?
     How many {things} are there [together]?
@@ -1665,7 +1721,7 @@ SHARED_WITH_OWNER: _Clauses = (
     split("{A} <share> them with friends. There are [{k} children in all], and each gets the same"),
     split("{A} gives <all> to [{k} children in equal parts] and is one of them"),
     split("There are [{k} {boxes}, and each gets the same number]. {A} is one of the {boxes}"),
-    split("There are [{k} {boxes}, and all get the same number]. One of the {boxes} is {A}"),
+    split("There are [{k} {boxes}, and all ~get the same number]. One of the {boxes} is {A}"),
     split("{A} is one of [{k} {boxes}, and each of them takes the same number]"),
     split("[{k} {boxes} ~get the same number each], and one of the {boxes} is {A}"),
     split("[{k} {boxes} ~divide] <all> equally. {A} is one of these {boxes}"),

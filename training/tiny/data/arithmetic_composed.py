@@ -76,6 +76,18 @@ _PLACE_NAMES = (
     "the garden",
     "the yard",
 )
+_SPOTS = (
+    "the north gate",
+    "the south gate",
+    "the old station",
+    "the new station",
+    "the first stop",
+    "the last stop",
+    "the lake house",
+    "the front door",
+    "the back door",
+    "the red bridge",
+)
 _SIDES = nouns(
     "shelf/shelves, table/tables, tray/trays, wall/walls, bag/bags, side/sides, box/boxes"
 )
@@ -611,6 +623,21 @@ _DIFFERENCE = (
         ),
         questions=say.ASK_PLACES_MORE,
     ),
+    Family(
+        name="composed: at which more are",
+        things=_THINGS,
+        boxes=_HOLDERS,
+        owners=_SPOTS,
+        open_owner="the {} gate",
+        most=150,
+        stages=(
+            one(*say.at_spot("A")),
+            some(0, 1, *say.changing_spot("A")),
+            one(*say.at_spot("B")),
+            some(0, 1, *say.changing_spot("B")),
+        ),
+        questions=say.ASK_SPOTS_MORE,
+    ),
 )
 _REMAINING = (
     Family(
@@ -642,6 +669,7 @@ _REMAINING = (
         things=_MILES,
         most=600,
         each=40,
+        weight=1.7,
         stages=(one(*say.WHOLE_WAY), some(1, 3, *say.WAY_DONE)),
         questions=say.ASK_WAY_LEFT,
     ),

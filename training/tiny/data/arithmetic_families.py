@@ -943,7 +943,7 @@ _COMPARISON = (
         questions=(
             total("How many of [all kinds] are there?", "There are {x} of all kinds."),
             total("How many is that [altogether]?", "Altogether that is {x}."),
-            total("How many plants are there [in all]?", "There are {x} plants in all."),
+            total("How many trees are there [in all]?", "There are {x} trees in all."),
         ),
     ),
     Family(
@@ -1633,7 +1633,7 @@ _SHARING = (
     Family(
         name="picnic",
         things=(*BAKED, *FRUIT),
-        boxes=("child/children", "friend/friends", "singer/singers", "girl/girls", "boy/boys"),
+        boxes=("child/children", "friend/friends", "singer/singers", "guest/guests"),
         most=90,
         stages=(
             one(
@@ -1648,7 +1648,7 @@ _SHARING = (
                 add("A father [brings another {n} {things}]"),
             ),
             one(
-                split("There are [{k} {boxes}, and all get the same number]. {A} is one of them"),
+                split("There are [{k} {boxes}, and all ~get the same number]. {A} is one of them"),
                 split("Each of [{k} {boxes} gets the same number], and {A} is one of the {boxes}"),
                 split("The {things} ~are shared [equally by {k} {boxes}]. One of these is {A}"),
                 split("[{k} {boxes} ~share] all {things} equally, and {A} is one of them"),
@@ -3160,6 +3160,7 @@ _TOTAL = (
     ),
     Family(
         name="post office",
+        kind="delivered",
         things=("letter/letters", "parcel/parcels", "card/cards", "newspaper/newspapers"),
         most=200,
         stages=(
@@ -3172,7 +3173,7 @@ _TOTAL = (
                 0,
                 1,
                 add("{A} [takes {n} more] in the afternoon"),
-                take("{A} [brings {n} back]"),
+                take("{A} [loses {n}] in the rain"),
             ),
             one(
                 start("[{B} delivers {n} {things}]"),

@@ -49,7 +49,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     """),
     "Stranger": _list("""
         A friend, An aunt, An uncle, A neighbor, A child, A sister, A brother, A woman, A man,
-        The {other}, The teacher, A cousin, Another child, Somebody, A farmer, The seller
+        The {other}, The teacher, A cousin, Another child, Somebody, A farmer, The seller,
+        Another man, Another {other}
     """),
     "People": _list("""
         Children, Some people, Friends, Workers, Some boys, Two women, The children, The girls,
@@ -97,6 +98,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         another {n}]
         another {n} {things}]
         {n} {things}]
+        {n} old {things}]
+        {n} small {things}]
         {n} new {things}]
         {n} {things} more]
         an extra {n}]
@@ -114,7 +117,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         sends away, gives away, throws away, takes away, hands out, leaves behind, gives back,
         takes out, puts away
     """),
-    "hand over": _list("gives, sends, sells, hands, lends, takes, carries, brings, donates, mails"),
+    "hand over": _list("gives, sends, sells, hands, lends, takes, carries, donates, mails"),
     "take": _list("""
         takes, takes away, borrows, buys, eats, breaks, steals, burns, uses, throws away, drops,
         carries away, picks out
@@ -140,6 +143,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         {n}
         {n} old {things}
     """),
+    # What goes or is lost for what it is like.
+    "spoiled": _list("bad, rotten, broken, old, wet, dirty"),
+    "weary": _list("ill, tired, hungry, cold, wet, sleepy"),
     "come": _list("""
         ~arrive, ~come, ~come in, ~join, ~are added, ~are brought, ~are found, ~are bought,
         ~are made, ~are delivered, ~are put in, ~come back, ~are built, ~are born, ~move in,
@@ -439,6 +445,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     """),
     "Bought": _lines("""
         [One {box} costs {b} {things}, and {A} buys {a}]
+        In the shop [every {box} costs {b} {things}. {A} takes {a} of them]
+        [Each {box} costs {b} {things}. {A} needs {a} of them]
+        {A} needs [{a} {boxes}. One costs {b} {things}]
+        {A} takes [{a} {boxes}. The price of each is {b} {things}]
         [One {box} costs {b} {things}. {A} buys {a} of them]
         [A {box} costs {b} {things}. {A} takes {a} of them]
         [The price of one {box} is {b} {things}, and {A} takes {a} {boxes}]
