@@ -189,6 +189,17 @@ LOSSES: _Clauses = (
     take("{A} [gives away a dozen]", 12),
     take("{A} keeps [all but {n} of them]"),
 )
+HALVINGS: _Clauses = (
+    split("{A} [<lose> half] of them", 2),
+    split("{A} [gives half] of <all> to <somebody>", 2),
+    split("{A} keeps only [half] of them", 2),
+    split("{A} keeps only [a third] of <all>", 3),
+    split("Only [half of them ~are left] after <event>", 2),
+    split("[half of the {things} <go>]", 2),
+    split("<Stranger> [takes half] of <all>", 2),
+    split("<Stranger> [buys half] of <all>", 2),
+    split("A shop [buys half] of <all> from {A}", 2),
+)
 CHANGES_BY_FACTOR: _Clauses = (
     times("{A} works hard and [doubles] the number", 2),
     times("{A} [doubles] the number of {things}", 2),
@@ -199,13 +210,7 @@ CHANGES_BY_FACTOR: _Clauses = (
     times("Soon there [are three times as many of them]", 3),
     times("The number of {things} [doubles] after <event>", 2),
     times("The number [triples]", 3),
-    split("{A} [<lose> half] of them", 2),
-    split("{A} [gives half] of <all> to <somebody>", 2),
-    split("{A} keeps only [half] of them", 2),
-    split("{A} keeps only [a third] of <all>", 3),
-    split("Only [half of them ~are left] after <event>", 2),
-    split("[half of the {things} <go>]", 2),
-    split("<Stranger> [takes half] of <all>", 2),
+    *HALVINGS,
 )
 SHARED_WITH_ONE: _Clauses = (
     split("{A} <share> <all> equally with <stranger>, so {he} keeps [half]", 2),
@@ -436,6 +441,9 @@ ASK_PLACE = _asks("""
 HAS_MONEY: _Clauses = (
     start("{A} [has {n} {things}]"),
     start("{A} [has {n} {things}] to spend"),
+    start("{A} [starts with {n} {things}] in a bag"),
+    start("{A} [begins the day with {n} {things}]"),
+    start("In {A}'s bag there [are {n} {things}]"),
     start("{A} [<earned> {n} {things}]"),
     start("{A} [has saved {n} {things}]"),
     start("{A} [goes to the market with {n} {things}]"),

@@ -2975,6 +2975,8 @@ _TOTAL = (
         ),
         questions=(
             total("How many {things} does the zoo have [in total]?", "It has {x} {things}."),
+            total("How many {things} are in the zoo [in all]?", "There are {x} {things} there."),
+            total("How many {things} ~live in the zoo [altogether]?", "{x} {things} ~live there."),
             total("How many {things} is that [together]?", "Together that is {x} {things}."),
             total("How many {things} of [all colors] are there?", "There are {x} {things}."),
         ),
