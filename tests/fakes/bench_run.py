@@ -7,8 +7,12 @@ from typing import Any
 
 import msgspec
 
+from draftmark.bench.counters import delta
+from draftmark.bench.gates import Evidence
+from draftmark.bench.measure import measure
 from draftmark.bench.profile import Profile
 from draftmark.bench.request import CountSource, Failure, RequestRecord
+from draftmark.bench.result import ClientReport, Counters, Role, Sample, ServerState
 
 MS = 1_000_000
 
@@ -81,3 +85,45 @@ def closed_loop(*, concurrency: int, waves: int, **changes: Any) -> list[Request
 def profile(**changes: Any) -> Profile:
     fields: dict[str, Any] = {"name": "test", "concurrency": 4, "n_requests": 40}
     return Profile(**{**fields, "isl": 32, "osl": 8, **changes})
+
+
+def server_state(
+    *, start_id: str | None = "a", memory_bytes: int | None = None, **counters: Any
+) -> ServerState:
+    return ServerState(
+        adapter="draftmark",
+        at="2026-01-01T00:00:00.000+00:00",
+        url="http://127.0.0.1:8000",
+        model="m",
+        version="1",
+        start_id=start_id,
+        config={"max_model_len": 4096},
+        counters=Counters(**counters),
+        memory_bytes=memory_bytes,
+    )
+
+
+def evidence(**changes: Any) -> Evidence:
+    """A run without fault: four in flight, ten waves, a sample each 100 ms. The figures are those
+    of the records that it is given."""
+    records = changes.pop("records", None)
+    if records is None:
+        records = closed_loop(concurrency=4, waves=10)
+    shape = changes.get("profile", profile())
+    before = changes.get("before", server_state(requests=100, cached_tokens=7))
+    after = changes.pop("after", server_state(requests=100 + len(records), cached_tokens=7))
+    incidents = changes.pop("incidents", [])
+    fields: dict[str, Any] = {
+        "role": Role.MEASURE,
+        "profile": shape,
+        "records": records,
+        "measured": measure(records, shape, delta=delta(before, after), incidents=incidents),
+        "client": ClientReport(shards=1, lag_p99_ms=0.5, cpu_share=0.2),
+        "before": before,
+        "after": after,
+        "samples": [
+            Sample(t=(50 + 100 * second) * MS, running=4, waiting=0, kv_use=0.25)
+            for second in range(16)
+        ],
+    }
+    return Evidence(**{**fields, **changes})

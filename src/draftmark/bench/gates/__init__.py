@@ -1,0 +1,61 @@
+"""Whether a run may be believed: each gate with what was seen, the limit, and what to do.
+
+Unknown is not passed. Who accepts that a server does not tell waives the gate by its name, and the
+row says so; a gate that failed cannot be waived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from draftmark.bench.gates import conduct, stability, tokens
+from draftmark.bench.gates.evidence import Evidence
+from draftmark.bench.gates.stability import reproducibility, wall_bound
+from draftmark.bench.result import Gate, GateKind, GateState
+from draftmark.core.errors import ConfigError
+
+__all__ = [
+    "GATES",
+    "Evidence",
+    "Standing",
+    "reproducibility",
+    "run_gates",
+    "standing",
+    "wall_bound",
+]
+
+GATES = {check.id: check for check in (*tokens.CHECKS, *conduct.CHECKS, *stability.CHECKS)}
+
+
+class Standing(StrEnum):
+    """Invalid outranks fail: a run that was made wrongly says nothing about the server."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INVALID = "invalid"
+
+
+def run_gates(evidence: Evidence, *, waive: Collection[str] = ()) -> list[Gate]:
+    """Every gate that has something to say of such a run. Raises `ConfigError` for a waiver of a
+    gate that does not exist."""
+    unknown = sorted(set(waive) - GATES.keys())
+    if unknown:
+        raise ConfigError(f"no gate is called {', '.join(unknown)}; there are {', '.join(GATES)}")
+    rows = [row for check in GATES.values() if (row := check.gate(evidence)) is not None]
+    return [_waived(row) if row.id in waive else row for row in rows]
+
+
+def standing(gates: Sequence[Gate]) -> Standing:
+    open_states = (GateState.FAIL, GateState.UNKNOWN)
+    missed = {gate.kind for gate in gates if gate.state in open_states}
+    if GateKind.METHOD in missed:
+        return Standing.INVALID
+    return Standing.FAIL if missed else Standing.PASS
+
+
+def _waived(gate: Gate) -> Gate:
+    is_unknown = gate.state is GateState.UNKNOWN
+    return msgspec.structs.replace(gate, state=GateState.WAIVED) if is_unknown else gate
