@@ -1,87 +1,38 @@
 """Crash accounting: a server that dies is one incident, and what fails because of it is collateral.
 
 Without it a replay of 881 requests that lost its server at the 178th reads as 704 failures of the
-server, when it failed once.
+server, when it failed once. Whether it died is for the client to find out: a health probe says so,
+not a connection that broke.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from draftmark.bench.request import Failure, RequestRecord
 from draftmark.bench.result import Incident
 
 # What a client sees of a server that is gone.
 GONE = frozenset(
-    {
-        Failure.REFUSED,
-        Failure.RESET,
-        Failure.TRUNCATED_STREAM,
-        Failure.CONNECT_TIMEOUT,
-    }
+    {Failure.REFUSED, Failure.RESET, Failure.CONNECT_TIMEOUT, Failure.TRUNCATED_STREAM}
 )
-# Streams cut by one death are noticed at different moments, in different processes.
-_NOTICED_WITHIN_NS = 1_000_000_000
 
 
-def account(
-    records: Sequence[RequestRecord], deaths: Iterable[int]
-) -> tuple[list[RequestRecord], list[Incident]]:
-    """`deaths` are indices of requests whose failure a health probe confirmed: nobody answered.
-
-    Returns the records with `collateral` set on every other one that failed of the same death, up
-    to the first request that succeeds again, and an incident for each death. Two confirmed deaths
-    with no success between them are one.
-    """
-    marked = {record.i: record for record in records}
-    incidents: list[Incident] = []
-    spared: set[int] = set()
-    for index in sorted(deaths, key=lambda index: _failed_at(marked[index])):
-        if marked[index].collateral:
-            continue
-        death = marked[index]
-        spared.add(index)
-        caught = [r for r in _fell_with(death, list(marked.values())) if r.i not in spared]
-        for record in caught:
-            marked[record.i] = msgspec.structs.replace(record, collateral=True)
-        incidents.append(_incident(death, len(caught)))
-    return [marked[record.i] for record in records], incidents
-
-
-def _fell_with(death: RequestRecord, records: list[RequestRecord]) -> list[RequestRecord]:
-    moment = _failed_at(death)
-    back = min(
-        (r.t_send for r in records if r.ok and r.t_send is not None and r.t_send > moment),
-        default=math.inf,
-    )
+def incidents_of(records: Sequence[RequestRecord], *, server_died: bool) -> list[Incident]:
+    """The death, if there was one: a run ends with it. It was met by the last broken connection
+    that is not collateral; those before it broke on a server that lived on."""
+    if not server_died:
+        return []
+    broken = [record for record in records if record.failure in GONE and not record.collateral]
+    assert broken, "a server died, and no request met it"
+    met = max(broken, key=lambda record: record.t_done or 0)
+    assert met.failure is not None
     return [
-        record
-        for record in records
-        if record.i != death.i
-        and record.failure in GONE
-        and moment - _NOTICED_WITHIN_NS <= _failed_at(record)
-        and (_failed_at(record) < back or back == math.inf)
+        Incident(
+            i=met.i,
+            failure=met.failure,
+            at_s=None if met.t_done is None else met.t_done / 1e9,
+            collateral=sum(record.collateral for record in records),
+            error=met.error,
+        )
     ]
-
-
-def _incident(death: RequestRecord, num_collateral: int) -> Incident:
-    assert death.failure is not None, f"request {death.i} did not fail"
-    moment = _failed_at(death)
-    return Incident(
-        i=death.i,
-        failure=death.failure,
-        at_s=None if math.isinf(moment) else moment / 1e9,
-        collateral=num_collateral,
-        error=death.error,
-    )
-
-
-def _failed_at(record: RequestRecord) -> float:
-    """A request that was never tried, as its server was gone, failed after all others."""
-    for moment in (record.t_done, record.t_last, record.t_send, record.t_sched):
-        if moment is not None:
-            return float(moment)
-    return math.inf

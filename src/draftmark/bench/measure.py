@@ -54,7 +54,7 @@ def measure(
     incidents: Sequence[Incident] = (),
 ) -> Measured:
     """All figures of a run that came to its end. `delta` is what the server counted in it (see
-    `counters.delta`), `incidents` and the collateral marks come from `incidents.account`."""
+    `counters.delta`), `incidents` come from `incidents.incidents_of`."""
     succeeded = [record for record in records if record.ok]
     wall_ns = wall(records)
     is_closed = profile.mode is Mode.CLOSED

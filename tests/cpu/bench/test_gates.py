@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from draftmark.bench.gates import GATES, Standing, run_gates, standing, wall_bound
-from draftmark.bench.incidents import account
+from draftmark.bench.incidents import incidents_of
 from draftmark.bench.manifest import take_manifest
 from draftmark.bench.profile import Mode, PromptSource
 from draftmark.bench.request import CountSource, Failure
@@ -154,8 +154,9 @@ def test_another_process_at_the_end_fails_and_leaves_its_counts_unknown():
 
 
 def test_a_death_fails_both_the_rate_and_the_crash():
-    cut = [failed(40 + i, Failure.RESET, at_ms=1700 + i) for i in range(5)]
-    records, incidents = account([*closed_loop(concurrency=4, waves=10), *cut], [40])
+    cut = [failed(40 + i, Failure.RESET, at_ms=1700 + i, collateral=i > 0) for i in range(5)]
+    records = [*closed_loop(concurrency=4, waves=10), *cut]
+    incidents = incidents_of(records, server_died=True)
     run = evidence(records=records, incidents=incidents, after=None)
     found = broken(run)
     assert found["zero_crash"] is GateState.FAIL
