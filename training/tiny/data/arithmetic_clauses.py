@@ -378,6 +378,7 @@ PLACE_LOSSES: _Clauses = (
     take("[{n} <weary> {things} ~leave] the {A}"),
     take("[{n} <spoiled> {things} ~are taken away]"),
     take("The {A} [loses <some of them>]"),
+    take("The {A} [loses {n} {things}] <where>"),
     take("The {A} [sells {n} of them]"),
     take("The {A} [gives away {n} {things}]"),
     take("It [loses <some of them>]"),
@@ -401,6 +402,9 @@ PLACE_LOSSES: _Clauses = (
 )
 PLACE_GROUP_CHANGES: _Clauses = (
     add_groups("<more groups> [<come>]"),
+    add_groups("<more groups> [~join] them"),
+    add_groups("<more groups> [~join] the others at the {A}"),
+    add_groups("<more groups> [~arrive] at the {A}"),
     add_groups("The {A} [gets] <more groups>"),
     add_groups("<Stranger> [<bring>] <more groups>"),
     take_groups("<lost groups> [<go>]"),
@@ -602,6 +606,9 @@ COSTS: _Clauses = (
 )
 COSTS_MORE: _Clauses = (
     add("A bag [costs {n} {things} more]"),
+    add("A {other} [costs {n} {things} more]"),
+    add("The {other} for it [costs another {n} {things}]"),
+    add("{A} also takes a {other}, and it [costs {n} {things}]"),
     add("{A} also takes a bag [for {n} {things}]"),
     add("A bag [for {n} {things}] is put on the bill"),
     add("{A} [adds {n} {things}] for the waiter"),

@@ -270,6 +270,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "more rate": _of_units("""
         [{b} {things} a @ for {a} @s]
         [{b} {things} a @ for {a} more @s]
+        [{b} {things} each @ for {a} more @s]
+        [{b} {things} per @ for {a} more @s]
         [{b} every @ for {a} @s]
         [{b} {things} each @ for another {a} @s]
         [{b} {things} per @ for {a} @s]
