@@ -1,0 +1,1 @@
+"""Where prompts come from: random ids, windows of a corpus, and files of questions."""

@@ -1,0 +1,127 @@
+"""The prompts of one run, from whichever source its profile names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from draftmark.bench.ledger.choose import Order
+from draftmark.bench.ledger.entries import CorpusAdded, Use
+from draftmark.bench.ledger.ledger import Ledger, Reservation
+from draftmark.bench.profile import Profile, PromptSource
+from draftmark.bench.prompts.files import data_file, file_prompts
+from draftmark.bench.prompts.prompt import Prompt
+from draftmark.bench.prompts.random_ids import random_prompts, salt_of
+from draftmark.bench.prompts.windows import window_prompts, window_tokens
+from draftmark.bench.tokenizer import BenchTokenizer
+from draftmark.core.errors import ConfigError
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """What prompts are made from, where the caller has it. `corpus` may be left out when the ledger
+    has only one."""
+
+    tokenizer: BenchTokenizer | None = None
+    data: Path | None = None
+    ledger: Ledger | None = None
+    corpus: str | None = None
+
+
+class Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """`reservation` is what the run has to commit when it is over, or to void when nothing of it
+    was sent."""
+
+    prompts: list[Prompt]
+    reservation: Reservation | None = None
+
+
+def gather_prompts(
+    profile: Profile,
+    sources: Sources,
+    *,
+    run_id: str,
+    use: Use = Use.FRESH,
+    start_id: str | None = None,
+    isolated: bool = False,
+) -> Gathered:
+    """`profile.n_requests` prompts. `use`, `start_id` and `isolated` are for the ledger, which
+    hands their window out for good. Raises `ConfigError` when there are not enough."""
+    match profile.source:
+        case PromptSource.FILE:
+            assert profile.file is not None, "a profile is checked when it is read"
+            path = data_file(sources.data, profile.file)
+            return Gathered(prompts=file_prompts(path, count=profile.n_requests, seed=profile.seed))
+        case PromptSource.RANDOM_IDS:
+            tokenizer = _tokenizer(sources, profile)
+            prompts = random_prompts(
+                tokenizer.plain_ids,
+                count=profile.n_requests,
+                length=profile.isl,
+                salt=salt_of(run_id, profile.seed),
+                lead=tokenizer.lead,
+            )
+            return Gathered(prompts=prompts)
+        case PromptSource.LEDGER:
+            return _from_ledger(
+                profile, sources, run_id=run_id, use=use, start_id=start_id, isolated=isolated
+            )
+
+
+def _from_ledger(
+    profile: Profile,
+    sources: Sources,
+    *,
+    run_id: str,
+    use: Use,
+    start_id: str | None,
+    isolated: bool,
+) -> Gathered:
+    tokenizer = _tokenizer(sources, profile)
+    ledger, corpus = _corpus(sources, tokenizer)
+    order = Order(
+        num_prompts=profile.n_requests,
+        prompt_tokens=window_tokens(profile.isl, tokenizer.lead),
+        use=use,
+        start_id=start_id,
+        isolated=isolated,
+    )
+    reservation = ledger.reserve(run_id, corpus.corpus, order)
+    prompts = window_prompts(
+        ledger.tokens(corpus),
+        start=reservation.start,
+        count=profile.n_requests,
+        length=profile.isl,
+        lead=tokenizer.lead,
+    )
+    return Gathered(prompts=prompts, reservation=reservation)
+
+
+def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, CorpusAdded]:
+    """The corpus that is meant, which the server's own tokenizer must have cut."""
+    if sources.ledger is None:
+        raise ConfigError("the profile's prompts come from a ledger: --ledger FILE", param="ledger")
+    state = sources.ledger.state()
+    name = sources.corpus
+    if name is None:
+        if len(state.corpora) != 1:
+            known = ", ".join(state.corpora) or "none"
+            raise ConfigError(f"which corpus? The ledger has {known}: --corpus", param="corpus")
+        name = next(iter(state.corpora))
+    added = state.corpus(name).added
+    if added.tokenizer_sha256 != tokenizer.sha256:
+        raise ConfigError(
+            f"corpus {name} was cut by another tokenizer ({added.tokenizer_sha256[:12]}) than the "
+            f"model's ({tokenizer.sha256[:12]}): add the text again under another name",
+            param="corpus",
+        )
+    return sources.ledger, added
+
+
+def _tokenizer(sources: Sources, profile: Profile) -> BenchTokenizer:
+    if sources.tokenizer is None:
+        raise ConfigError(
+            f"source {profile.source} needs the model's tokenizer: --tokenizer FOLDER",
+            param="tokenizer",
+        )
+    return sources.tokenizer
