@@ -65,6 +65,8 @@ def scripted_http(routes: dict[str, Any]) -> Iterator[Scripted]:
                 answer = answer.answer
             data = _encode(answer)
             self.send_response(status)
+            if isinstance(answer, Events):
+                self.send_header("Content-Type", "text/event-stream")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -72,7 +74,10 @@ def scripted_http(routes: dict[str, Any]) -> Iterator[Scripted]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # a full queue costs a client a second
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     script.url = f"http://127.0.0.1:{server.server_address[1]}"

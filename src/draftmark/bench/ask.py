@@ -1,0 +1,186 @@
+"""Requests whose answers are read for what they say: quality, functional cases, comparisons.
+
+They go through the load client's own transport and its reading of answers, so what counts as a
+failure or a token is the same everywhere. A connection a request; nothing here is a speed figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import msgspec
+
+from draftmark.bench.client.answer import Answer
+from draftmark.bench.client.sse import SseParser
+from draftmark.bench.client.stream import ToolCall
+from draftmark.bench.client.transport import Broken, Target, connect, parse_url, request_bytes
+from draftmark.bench.request import PlannedRequest, RequestRecord
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """`body` as it goes out, but for the encoding. `raw` goes out in its place where a case needs
+    bytes that are no JSON."""
+
+    path: str = CHAT
+    body: Mapping[str, Any] = {}
+    raw: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        return msgspec.json.encode(self.body) if self.raw is None else self.raw
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer by its channels. `data` is the whole body as it came, a stream's events included.
+    `record` says whether it succeeded; a failed one keeps what arrived."""
+
+    record: RequestRecord
+    reasoning: str
+    content: str
+    tools: list[ToolCall]
+    data: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.record.ok
+
+    @property
+    def seconds(self) -> float | None:
+        """From the first byte sent to the end of the answer."""
+        record = self.record
+        if record.t_send is None or record.t_done is None:
+            return None
+        return (record.t_done - record.t_send) / 1e9
+
+    @property
+    def problem(self) -> str:
+        """Why it failed, one line; "" when it did not."""
+        return "" if self.record.failure is None else f"{self.record.failure}: {self.record.error}"
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The JSON of the answer: one of a whole answer, one a chunk of a stream. What is no JSON
+        object is left out; the record has said what is wrong with it."""
+        if self.data.lstrip().startswith(b"{"):
+            parts = [self.data]
+        else:
+            parser = SseParser()
+            events = [*parser.feed(self.data), *parser.close()]
+            parts = [event.data for event in events if not event.data.startswith(b"[DONE]")]
+        return [found for part in parts if (found := _object(part)) is not None]
+
+
+class Asker:
+    """Asks one server as model `model`. `ask` blocks until all answers have ended."""
+
+    def __init__(
+        self, url: str, *, model: str, api_key: str | None = None, timeout_s: float = 600.0
+    ) -> None:
+        self.model = model
+        self._target = parse_url(url)
+        self._api_key = api_key
+        self._timeout_s = timeout_s
+
+    def ask(
+        self,
+        asks: Sequence[Ask],
+        *,
+        in_flight: int = 1,
+        on_reply: Callable[[int, Reply], None] | None = None,
+    ) -> list[Reply]:
+        """Answers in the order of `asks`, `in_flight` at a time. `on_reply` gets each with its
+        index as it ends. A server that is not there is a failed reply, not an exception."""
+        return asyncio.run(self._ask_all(asks, in_flight, on_reply))
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Ask:
+        """A greedy chat request; `fields` go on top."""
+        body = {"model": self.model, "messages": list(messages), "temperature": 0.0, **fields}
+        return Ask(body=body)
+
+    async def _ask_all(
+        self,
+        asks: Sequence[Ask],
+        in_flight: int,
+        on_reply: Callable[[int, Reply], None] | None,
+    ) -> list[Reply]:
+        slots = asyncio.Semaphore(in_flight)
+
+        async def one(index: int, ask: Ask) -> Reply:
+            async with slots:
+                reply = await ask_once(
+                    self._target, ask, api_key=self._api_key, timeout_s=self._timeout_s, index=index
+                )
+            if on_reply is not None:
+                on_reply(index, reply)
+            return reply
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(index, ask)) for index, ask in enumerate(asks)]
+        return [task.result() for task in tasks]
+
+
+async def ask_once(
+    target: Target, ask: Ask, *, api_key: str | None, timeout_s: float, index: int = 0
+) -> Reply:
+    data = ask.data
+    reading = _Reading(_plan(index, ask, data))
+    problem = None
+    try:
+        connection = await connect(target)
+        try:
+            request = request_bytes(target, ask.path, body=data, api_key=api_key)
+            await connection.exchange(request, reading, timeout_s=timeout_s)
+        finally:
+            connection.close()
+    except Broken as error:
+        problem = error.problem
+    record = reading.answer.end(perf_counter_ns(), problem)
+    channels = reading.answer.channels
+    return Reply(
+        record=record,
+        reasoning="".join(channels.reasoning),
+        content="".join(channels.content),
+        tools=channels.tools,
+        data=b"".join(reading.data),
+    )
+
+
+class _Reading:
+    """Hands an exchange to the client's reader, and keeps its bytes."""
+
+    def __init__(self, plan: PlannedRequest) -> None:
+        self.answer = Answer(plan, origin=perf_counter_ns(), keep_text=True)
+        self.data: list[bytes] = []
+        self.begin = self.answer.begin
+        self.sent = self.answer.sent
+
+    def feed(self, now: int, data: bytes, /) -> None:
+        self.data.append(data)
+        self.answer.feed(now, data)
+
+
+def _plan(index: int, ask: Ask, data: bytes) -> PlannedRequest:
+    return PlannedRequest(
+        index=index,
+        at_s=None,
+        path=ask.path,
+        body=data,
+        max_tokens=0,
+        ignore_eos=False,
+        num_prompt_tokens=None,
+        prompt_sha=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError:  # the client's reader has told of it already
+        return None
+    return found if isinstance(found, dict) else None
