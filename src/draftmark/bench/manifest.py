@@ -72,6 +72,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     machine: Machine
 
 
+class Manifests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`manifest.json`: at the start and the end of a run, and what changed between."""
+
+    start: Manifest
+    end: Manifest
+    changed: list[str]
+
+
 def take_manifest(files: Mapping[str, Path], command: Sequence[str]) -> Manifest:
     """`files` are named by their role. Raises `OSError` when one of them cannot be read."""
     commit, uncommitted = _checkout(Path(__file__).parent)
