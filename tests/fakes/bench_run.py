@@ -74,9 +74,11 @@ def failed(i: int, failure: Failure, *, at_ms: float | None, **changes: Any) -> 
 
 
 def closed_loop(*, concurrency: int, waves: int, **changes: Any) -> list[RequestRecord]:
-    """`concurrency` requests in flight for `waves` of 170 ms, 1 ms between one and the next."""
+    """`concurrency` requests in flight, one wave after the other, 1 ms between: a request is 170 ms
+    long unless `changes` say otherwise."""
+    length_ms = changes.get("ttft_ms", 100) + sum(changes.get("gaps_ms", [70.0]))
     return [
-        record(wave * concurrency + lane, send_ms=wave * 171 + lane * 0.01, **changes)
+        record(wave * concurrency + lane, send_ms=wave * (length_ms + 1) + lane * 0.01, **changes)
         for wave in range(waves)
         for lane in range(concurrency)
     ]

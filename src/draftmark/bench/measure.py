@@ -33,7 +33,7 @@ from draftmark.bench.result import (
     Tokens,
     prompt_kind,
 )
-from draftmark.bench.timeline import steady, tokens_by
+from draftmark.bench.timeline import steady, tokens_by, tpot_within
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,17 +174,17 @@ def _steps(
 ) -> dict[str, float | None]:
     """A server that is known to draft nothing emits one token a step."""
     emitted = 1.0 if spec.steps == 0 else spec.accept
-    rate = per_token = None
+    rate = lane_s = tpot_ns = None
     if span is not None and span.start_s is not None and span.end_s is not None:
         edges = np.array([span.start_s, span.end_s])
         came = tokens_by(records, edges * 1e9)
         rate = _by(float(came[1] - came[0]), span.end_s - span.start_s)
-        per_token = _by(span.mean_in_flight, rate)
-    steady_tpot_ms = None if per_token is None else per_token * 1e3
+        lane_s = _by(span.mean_in_flight, rate)
+        tpot_ns = tpot_within(records, *(edges * 1e9))
     return {
         "steady_out_tok_s": rate,
-        "steady_tpot_ms": steady_tpot_ms,
-        "step_ms": _times(steady_tpot_ms, emitted),
+        "steady_tpot_ms": _times(tpot_ns, 1e-6),
+        "step_ms": _times(_times(lane_s, 1e3), emitted),
         "tpot_step_ms": _times(mean_tpot_ms, emitted),
     }
 

@@ -166,13 +166,13 @@ FIGURES = {
             "steady_tpot_ms",
             "ms",
             Basis.STEADY,
-            "Mean requests in flight in the steady span, by its tokens per second.",
+            "Time between first and last events in the steady span, by its tokens after the first.",
         ),
         Definition(
             "step_ms",
             "ms",
             Basis.STEADY,
-            "Time of one step: steady time per token, times the tokens a step emits.",
+            "Requests in flight by tokens per second, both steady, times the tokens a step emits.",
         ),
         Definition(
             "tpot_step_ms",

@@ -70,6 +70,18 @@ def tokens_by(records: Sequence[RequestRecord], moments: Floats) -> Floats:
     return total
 
 
+def tpot_within(records: Sequence[RequestRecord], start: float, end: float) -> float | None:
+    """Nanoseconds for each token after a request's first event, of what lies in [start, end)."""
+    decoding = tokens = 0.0
+    for record in records:
+        times, counts = token_times(record) if record.ok else (np.zeros(0), np.zeros(0))
+        if len(times) > 1:
+            inside = np.clip([start, end], times[0], times[-1])
+            decoding += float(inside[1] - inside[0])
+            tokens += float(np.subtract(*np.interp(inside[::-1], times, counts)))
+    return decoding / tokens if tokens else None
+
+
 def steady_span(records: Sequence[RequestRecord], target: int) -> tuple[float, float] | None:
     """The longest span with at least 0.95 of `target` in flight."""
     times, levels = steps_in_flight(records)

@@ -12,6 +12,7 @@ from draftmark.bench.timeline import (
     steps_in_flight,
     token_times,
     tokens_by,
+    tpot_within,
 )
 from tests.fakes.bench_run import MS, closed_loop, failed, record
 
@@ -48,6 +49,16 @@ def test_tokens_of_unknown_events_are_spread():
     assert tokens.tolist() == [1, 4, 7, 10]
     _, whole = token_times(record(gaps_ms=[], n_out=10))
     assert whole.tolist() == [10]
+
+
+def test_time_per_token_of_a_part():
+    """Slow at first: 20 ms a token, then 10. A first event of three tokens is no decoding."""
+    one = record(gaps_ms=[20.0, 20.0, 10.0, 10.0], event_tokens=[3, 1, 1, 1, 1])
+    assert tpot_within([one], 0, 1e12) == 15 * MS
+    assert tpot_within([one], 0, 140 * MS) == 20 * MS
+    assert tpot_within([one], 145 * MS, 155 * MS) == 10 * MS
+    assert tpot_within([one], 0, 100 * MS) is None
+    assert tpot_within([record(gaps_ms=[])], 0, 1e12) is None
 
 
 def test_failed_requests_bring_no_tokens():

@@ -1,0 +1,1 @@
+"""What a person reads of a run: one page, a table for a document, runs side by side."""

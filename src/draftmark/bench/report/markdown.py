@@ -1,0 +1,131 @@
+"""A run, or several side by side, as Markdown: for a document, and for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from draftmark.bench.gates import standing
+from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
+from draftmark.bench.report import cells
+from draftmark.bench.report.compare import Comparison
+from draftmark.bench.result import RunResult, RunState
+
+
+def run_markdown(run: RunResult) -> str:
+    parts = [f"## {run.run_id}", "", f"{cells.headline(run)}.", "", _stands(run), ""]
+    if run.state is RunState.COMPLETE:
+        parts += [*_distributions(run), "", *_figures(run), ""]
+    parts += [*_counts(run), "", *_gates(run), "", *_footing(run)]
+    return "\n".join(parts) + "\n"
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """Ratios stand behind each run's figure, to the first run."""
+    first, *others = comparison.runs
+    head = ["figure", "unit", first]
+    for name in others:
+        head += [name, f"{name} / {first}"]
+    rows = []
+    for row in comparison.rows:
+        line = [row.name, row.unit, row.cells[0]]
+        for cell, ratio in zip(row.cells[1:], row.ratios, strict=True):
+            line += [cell, "" if ratio is None else f"{ratio:.3f}"]
+        rows.append(line)
+    notes = [f"- {note}" for note in comparison.notes]
+    return "\n".join([*table(head, rows), *([""] if notes else []), *notes]) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Padded, so that it reads without being rendered; the first column to the left."""
+    lines = [[_cell(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    padded = [
+        [
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    rule = ["-" * width if column == 0 else "-" * (width - 1) + ":"
+            for column, width in enumerate(max(width, 2) for width in widths)]  # fmt: skip
+    return [f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:])]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _stands(run: RunResult) -> str:
+    if run.state is RunState.PARTIAL:
+        return f"**PARTIAL**: {run.why_partial}. There are rows and counts, and no figures."
+    missed = [gate.id for gate in run.gates if gate.state in ("fail", "unknown")]
+    word = f"**{standing(run.gates).upper()}**"
+    return f"{word}: {', '.join(missed)} did not hold." if missed else f"{word}: every gate holds."
+
+
+def _distributions(run: RunResult) -> list[str]:
+    rows = []
+    for metric in (*REQUEST_METRICS, *GAP_METRICS):
+        found = run.metrics[metric.definition.name]
+        if found.n:
+            rows.append(
+                [
+                    metric.definition.name,
+                    cells.number(found.n),
+                    cells.number(found.mean),
+                    *(cells.quantile(found, name) for name in cells.QUANTILES),
+                    cells.number(found.max),
+                    cells.quantile_with_failures(found, "p99"),
+                ]
+            )
+    return table(["ms", "n", "mean", *cells.QUANTILES, "max", "p99, failures ∞"], rows)
+
+
+def _figures(run: RunResult) -> list[str]:
+    rows = [
+        [name, cells.figure(run.figures[name]), definition.unit, definition.basis]
+        for name, definition in FIGURES.items()
+    ]
+    return table(["figure", "value", "unit", "basis"], [*rows, _accept_row(run)])
+
+
+def _accept_row(run: RunResult) -> list[str]:
+    return ["accept", cells.accept(run.spec), "tok", "whole_run"]
+
+
+def _counts(run: RunResult) -> list[str]:
+    counts = run.counts
+    lines = [
+        f"- {counts.ok} of {counts.sent} requests succeeded; failures: "
+        f"{cells.failures(counts.by_class)}"
+    ]
+    lines += [
+        f"- The server died at request {incident.i} ({incident.failure}); "
+        f"{incident.collateral} more failed of it"
+        for incident in counts.incidents
+    ]
+    tokens = run.tokens
+    lines.append(
+        f"- Tokens: {cells.number(tokens.input)} in, {cells.number(tokens.output)} out "
+        f"(by {tokens.source or 'mixed sources'}), {cells.number(tokens.cached)} cached"
+    )
+    return lines
+
+
+def _gates(run: RunResult) -> list[str]:
+    rows = [[gate.id, gate.state, gate.observed, gate.limit] for gate in run.gates]
+    advice = [
+        f"- {gate.id}: {gate.advice}" for gate in run.gates if gate.state in ("fail", "unknown")
+    ]
+    return [*table(["gate", "", "observed", "limit"], rows), *([""] if advice else []), *advice]
+
+
+def _footing(run: RunResult) -> list[str]:
+    server = run.server
+    return [
+        f"- Server: {server.model or cells.NOT_MEASURED}, {server.adapter} "
+        f"{server.version or cells.NOT_MEASURED}, start {server.start_id or cells.NOT_MEASURED}",
+        f"- Client: {run.client.shards} shards, lag p99 {cells.number(run.client.lag_p99_ms)} ms",
+        f"- {run.time.started} to {run.time.ended}, metrics version {run.metrics_v}",
+        f"- `{' '.join(run.command)}`",
+    ]
