@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,56 +18,22 @@ from draftmark.bench.tokenizer import (
 )
 from draftmark.core.errors import ConfigError, Unavailable
 from tests.fakes.bench_tokens import file_tokenizer
+from tests.fakes.scripted_http import Scripted, scripted_http
 
 
-class TokenizeServer(ThreadingHTTPServer):
-    """Answers /tokenize and /detokenize with the tokenizer of `folder`; `broken` is what it says
-    instead."""
+@contextmanager
+def tokenize_server(tokenizer: FileTokenizer) -> Iterator[Scripted]:
+    """Answers /tokenize and /detokenize with a tokenizer of a file."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.tokenizer = file_tokenizer(folder, bos=True)
-        self.seen: list[dict[str, object]] = []
-        self.broken: bytes | None = None
-        self.absent = False
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: TokenizeServer
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.seen.append(body)
-        answer = self.server.broken or json.dumps(self._answer(body)).encode()
-        self.send_response(404 if self.server.absent else 200)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def _answer(self, body: dict[str, object]) -> dict[str, object]:
-        tokenizer = self.server.tokenizer
-        if self.path == "/detokenize":
-            assert isinstance(body["tokens"], list)
-            return {"prompt": tokenizer.decode(body["tokens"])}
+    def tokenize(body: dict[str, Any]) -> dict[str, Any]:
         lead = tokenizer.lead if body["add_special_tokens"] else []
-        return {"tokens": [*lead, *tokenizer.encode(str(body["prompt"]))]}
+        return {"tokens": [*lead, *tokenizer.encode(body["prompt"])]}
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Tests print nothing."""
+    def detokenize(body: dict[str, Any]) -> dict[str, Any]:
+        return {"prompt": tokenizer.decode(body["tokens"])}
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[TokenizeServer]:
-    with TokenizeServer(tmp_path) as started:
-        thread = threading.Thread(target=started.serve_forever)
-        thread.start()
-        yield started
-        started.shutdown()
-        thread.join()
+    with scripted_http({"POST /tokenize": tokenize, "POST /detokenize": detokenize}) as server:
+        yield server
 
 
 def test_a_file_cuts_and_joins(tmp_path: Path) -> None:
@@ -89,34 +54,39 @@ def test_plain_ids_leave_out_added_tokens(tmp_path: Path) -> None:
     assert plain.tolist() == list(range(261))
 
 
-def test_a_server_cuts_as_its_file_does(server: TokenizeServer) -> None:
-    mine = ServerTokenizer(Control(server.url), model="m")
+def test_a_server_cuts_as_its_file_does(tmp_path: Path) -> None:
+    tokenizer = file_tokenizer(tmp_path, bos=True)
     text = "the thing, 你好"
-    assert mine.encode(text) == server.tokenizer.encode(text)
-    assert mine.decode(mine.encode(text)) == text
-    assert mine.lead == [261]
-    assert server.seen[0] == {"model": "m", "prompt": text, "add_special_tokens": False}
+    with tokenize_server(tokenizer) as server:
+        mine = ServerTokenizer(Control(server.url), model="m")
+        assert mine.encode(text) == tokenizer.encode(text)
+        assert mine.decode(mine.encode(text)) == text
+        assert mine.lead == tokenizer.lead == [261]
+        assert server.asked[0][3] == {"model": "m", "prompt": text, "add_special_tokens": False}
 
 
-def test_ids_of_a_server_are_some_that_it_knows(server: TokenizeServer) -> None:
-    mine = ServerTokenizer(Control(server.url), model="m")
-    known = set(server.tokenizer.encode(sample_text()))
-    assert set(mine.plain_ids.tolist()) == known
-    assert mine.sha256 == ServerTokenizer(Control(server.url), model="m").sha256
+def test_ids_of_a_server_are_some_that_it_knows(tmp_path: Path) -> None:
+    tokenizer = file_tokenizer(tmp_path)
+    with tokenize_server(tokenizer) as server:
+        mine = ServerTokenizer(Control(server.url), model="m")
+        assert set(mine.plain_ids.tolist()) == set(tokenizer.encode(sample_text()))
+        assert mine.sha256 == ServerTokenizer(Control(server.url), model="m").sha256
 
 
-def test_a_server_without_the_route_says_what_to_do(server: TokenizeServer) -> None:
-    server.absent = True
-    with pytest.raises(ConfigError, match="has no /tokenize: give a tokenizer"):
+def test_a_server_without_the_route_says_what_to_do() -> None:
+    with (
+        scripted_http({}) as server,
+        pytest.raises(ConfigError, match="has no /tokenize: give a tokenizer"),
+    ):
         ServerTokenizer(Control(server.url), model="m").encode("a")
 
 
-@pytest.mark.parametrize("answer", [b'{"tokens": ["a"]}', b"[1]", b'{"count": 3}'])
-def test_a_server_that_answers_something_else_is_named(
-    server: TokenizeServer, answer: bytes
-) -> None:
-    server.broken = answer
-    with pytest.raises(ConfigError, match="/tokenize answers something else"):
+@pytest.mark.parametrize("answer", [{"tokens": ["a"]}, [1], {"count": 3}])
+def test_a_server_that_answers_something_else_is_named(answer: object) -> None:
+    with (
+        scripted_http({"POST /tokenize": answer}) as server,
+        pytest.raises(ConfigError, match="/tokenize answers something else"),
+    ):
         ServerTokenizer(Control(server.url), model="m").encode("a")
 
 

@@ -121,6 +121,11 @@ def test_shifted_windows_burn_nothing_and_begin_nowhere_twice(ledger: Ledger) ->
     assert audit(ledger) == []
 
 
+def test_a_short_prompt_is_the_beginning_of_a_longer_one(ledger: Ledger) -> None:
+    reserve(ledger, "r0", order(prompts=4, tokens=5))
+    assert reserve(ledger, "w", order(Use.SHIFTED, prompts=1, tokens=15)) == (1, 16)
+
+
 def test_there_is_nothing_to_shift_in_yet(ledger: Ledger) -> None:
     with pytest.raises(ConfigError, match=r"the longest such part has 0: take\s+random ids"):
         reserve(ledger, "w", order(Use.SHIFTED))

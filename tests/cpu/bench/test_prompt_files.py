@@ -41,6 +41,12 @@ def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
     assert list(read_prompts(path)) == [Prompt(text='{"prompt": 1}'), Prompt(text="two")]
 
 
+def test_only_line_feeds_end_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes('{"prompt": "one\u2028more\x85"}\r\n{"prompt": "two"}\r\n'.encode())
+    assert [prompt.text for prompt in read_prompts(path)] == ["one\u2028more\x85", "two"]
+
+
 def test_the_seed_decides_which_prompts_and_in_which_order(tmp_path: Path) -> None:
     path = write(tmp_path, *(f'{{"prompt": "{n}"}}' for n in range(50)))
     first = [prompt.text for prompt in file_prompts(path, count=10, seed=1)]

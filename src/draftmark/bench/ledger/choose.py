@@ -120,20 +120,17 @@ def _first_fit(spans: Iterable[Span], tokens: Ids, order: Order, *, seen: set[by
 
 def _is_new(start: int, tokens: Ids, order: Order, seen: set[bytes]) -> bool:
     starts = range(start, start + order.num_tokens, order.prompt_tokens)
-    heads = [_head(tokens, at, order.prompt_tokens) for at in starts]
+    heads = [_head(tokens, at) for at in starts]
     return len(set(heads)) == len(heads) and not seen.intersection(heads)
 
 
 def _heads(windows: Iterable[Window], tokens: Ids) -> set[bytes]:
-    return {
-        _head(tokens, at, window.entry.prompt_tokens)
-        for window in windows
-        for at in window.prompt_starts
-    }
+    return {_head(tokens, at) for window in windows for at in window.prompt_starts}
 
 
-def _head(tokens: Ids, at: int, prompt_tokens: int) -> bytes:
-    return tokens[at : at + min(HEAD_TOKENS, prompt_tokens)].tobytes()
+def _head(tokens: Ids, at: int) -> bytes:
+    """Of shorter prompts too: one of 5 tokens is the beginning of one of 500 at the same place."""
+    return tokens[at : at + HEAD_TOKENS].tobytes()
 
 
 def _known_used(corpus: CorpusState) -> Iterator[Span]:

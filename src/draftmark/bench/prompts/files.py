@@ -43,7 +43,8 @@ def file_prompts(path: Path, *, count: int, seed: int) -> list[Prompt]:
 def read_prompts(path: Path) -> Iterator[Prompt]:
     """All prompts of the file, in its order; empty lines are skipped."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a text may hold other characters that end a line.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})", param="file") from error
     is_text = path.suffix == ".txt"
