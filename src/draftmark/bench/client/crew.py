@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import random
 import threading
@@ -155,7 +156,7 @@ class Crew:
         try:
             word = self._words.get(timeout=_LOOK_S)
         except queue.Empty:
-            return
+            return  # a quiet moment: others look at the clock and for a stop
         match word.message:
             case Ended():
                 self.records[word.message.record.i] = word.message.record
@@ -229,9 +230,8 @@ class Crew:
 
 
 def lag_p99_ms(lags_us: list[int]) -> float | None:
-    """Of the ticks of one shard; the largest where there are fewer than a p99 needs."""
+    """Of the ticks of one shard; the largest where they are too few to have a 99th percentile."""
     if not lags_us:
         return None
     lags = sorted(lags_us)
-    place = len(lags) - 1 if len(lags) < 1000 else round(0.99 * (len(lags) - 1))
-    return lags[place] / 1000
+    return lags[min(len(lags) - 1, math.ceil(0.99 * len(lags)))] / 1000

@@ -196,7 +196,6 @@ class Connection:
         self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
-        now = perf_counter_ns()
         try:
             data = self._sock.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):  # woken for nothing
@@ -204,6 +203,7 @@ class Connection:
         except OSError as error:
             self.abort(Broken(Failure.RESET, error.strerror or "connection reset"))
             return
+        now = perf_counter_ns()  # after reading: what was read has come by now, all of it
         if self._exchange is None:
             self.close()  # the server ended an idle connection, or speaks unasked
         elif data:

@@ -105,7 +105,7 @@ def _broken(reply: Reply, events: list[Step]) -> list[Step]:
 
 
 def _ending(reply: Reply, request: Asked, at: float) -> Iterator[Step]:
-    if reply.bare_finish:
+    if reply.bare_finish or reply.tokens == 0:
         yield Step(at_ms=at, kind=Kind.FINISH, finish=reply.finish)
     if reply.usage in ("final", "continuous") and request.include_usage:
         yield Step(at_ms=at, kind=Kind.USAGE)
