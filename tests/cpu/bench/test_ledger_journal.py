@@ -95,6 +95,37 @@ def test_the_first_line_torn_is_repaired_too(tmp_path: Path) -> None:
     ledger.repair()
     ledger.add(numbered(1000))
     assert audit(ledger) == []
+    assert len(ledger.state().ledger) == 32
+
+
+def test_what_is_no_file_to_write_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, message in (
+        (tmp_path, "a folder, not a file"),
+        (tmp_path / "file" / "ledger.jsonl", "cannot be opened .Not a directory."),
+        (tmp_path / "none" / "ledger.jsonl", "there is no folder"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Ledger(path).add(numbered(1000))
+        with pytest.raises(ConfigError):
+            Ledger(path).state()
+
+
+def test_a_disk_too_full_for_the_tokens_adds_no_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    ledger.add(numbered(1000))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        ledger.add(numbered(2000, name="more"))
+    monkeypatch.undo()
+    assert set(ledger.state().corpora) == {"books"}
+    assert not list(tmp_path.glob("**/*.part"))
 
 
 def test_a_full_disk_leaves_the_ledger_as_it_was(

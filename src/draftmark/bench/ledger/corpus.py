@@ -61,9 +61,9 @@ def read_corpus(paths: Sequence[Path], *, name: str, tokenizer: BenchTokenizer) 
 
 def store_ids(path: Path, ids: Ids) -> None:
     """Written beside and renamed: a file of that name is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
             file.write(np.asarray(ids, dtype="<u4").tobytes())
             file.flush()

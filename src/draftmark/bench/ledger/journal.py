@@ -39,6 +39,12 @@ class Session:
     def __init__(self, fd: int, path: Path, reading: Reading) -> None:
         self._fd, self._path, self.reading = fd, path, reading
 
+    def begin(self) -> None:
+        """Write the first line, where there is none yet."""
+        if not self.reading.entries and not self.reading.torn:
+            self.append(lambda prev, at: Opened(prev=prev, at=at, ledger=uuid.uuid4().hex))
+            _sync_folder(self._path)
+
     def append(self, make: Callable[[str, str], Entry]) -> str:
         """Write `make(prev, at)` and sync it to the disk; the SHA-256 of the line. When the disk is
         full, nothing of the line stays and `ConfigError` is raised."""
@@ -66,6 +72,7 @@ class Session:
             return 0
         os.ftruncate(self._fd, os.fstat(self._fd).st_size - len(torn))
         self.reading = Reading(entries=self.reading.entries, torn=b"")
+        self.begin()
         sha256 = hashlib.sha256(torn).hexdigest()
         self.append(
             lambda prev, at: Repaired(prev=prev, at=at, torn_sha256=sha256, torn_bytes=len(torn))
@@ -75,10 +82,7 @@ class Session:
 
 def read_journal(path: Path) -> Reading:
     """Raises `ConfigError` when there is none, or a line is broken."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError as error:
-        raise ConfigError(f"no ledger at {path}: begin one with `ledger add`") from error
+    fd = _open(path, os.O_RDONLY)
     try:
         # Shared: no writer is in the middle of a line meanwhile.
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -91,16 +95,11 @@ def read_journal(path: Path) -> Reading:
 def locked(path: Path, *, create: bool = False) -> Iterator[Session]:
     """The ledger, and nobody else's until the end of the block. With `create`, a new one is begun
     where there is none."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o644)
-    except FileNotFoundError as error:
-        raise ConfigError(f"no ledger at {path}: begin one with `ledger add`") from error
+    fd = _open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         session = Session(fd, path, parse(_read(fd), where=str(path)))
-        if not session.reading.entries and not session.reading.torn:
-            session.append(lambda prev, at: Opened(prev=prev, at=at, ledger=uuid.uuid4().hex))
-            _sync_folder(path)
+        session.begin()
         yield session
     finally:
         os.close(fd)
@@ -132,6 +131,19 @@ def torn_error(path: Path, reading: Reading) -> ConfigError:
         f"ledger {path}: line {len(reading.entries) + 1} is torn ({len(reading.torn)} bytes, no "
         "end): a process died while it wrote; cut it off with `ledger repair`"
     )
+
+
+def _open(path: Path, flags: int) -> int:
+    if path.is_dir():
+        raise ConfigError(f"ledger {path}: a folder, not a file")
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError as error:
+        if flags & os.O_CREAT:
+            raise ConfigError(f"ledger {path}: there is no folder {path.parent}") from error
+        raise ConfigError(f"no ledger at {path}: begin one with `ledger add`") from error
+    except OSError as error:
+        raise ConfigError(f"ledger {path}: cannot be opened ({error.strerror})") from error
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -69,7 +69,6 @@ class Ledger:
     def add(self, corpus: Corpus, *, used_until: int = 0, note: str = "") -> CorpusState:
         """A new corpus, of which [0, used_until) was used elsewhere. The ledger is begun if there
         is none. Text that is in it already is refused: under two names it would be used twice."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self.path, create=True) as session:
             state = _fold(session.reading)
             _check_new(state, corpus)
