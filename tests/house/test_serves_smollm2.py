@@ -18,6 +18,7 @@ from serves_smollm2 import BUILT_IN, serves_smollm2
         (["smollm2"], True),
         (["--dtype", "float32", "smollm2-135m"], True),
         (["./smollm2"], False),
+        (["tiny", "--port", "9000"], False),
         (["some/model", "--port", "9000"], False),
         (["--help"], False),
         (["--no-such-flag"], False),

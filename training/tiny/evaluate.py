@@ -1,10 +1,12 @@
 """What `tiny` can do, measured through the server on held-out material: the table of its card.
 
-python -m training.tiny.evaluate MODEL --books FOLDER [--count N] [--url URL] [--json FILE]
+python -m training.tiny.evaluate MODEL --books FOLDER [--count N] [--url URL] [--json FILE] [--card]
 
 Arithmetic goes through /v1/chat/completions. Conversations with tools are rendered here and go
 through /v1/completions. All is greedy but one of the two columns of free generation. The accepted
 length of drafts is counted by the training's own model, on the answers that the server gave.
+`--card` writes the model's card, this table in it. The tests' gates ask the same `TASKS` and read
+the same `WANTED`.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ import httpx
 import torch
 from tokenizers import Tokenizer
 
+from training.tiny.card import Measured, write_card
 from training.tiny.conversation import Conversation, Split
 from training.tiny.data.arithmetic import arithmetic_conversation
 from training.tiny.data.prose import draw_prose, read_books
@@ -49,7 +52,8 @@ _IN_FLIGHT = 32
 _MAX_TOKENS = 400
 _PROSE_TOKENS = 512
 _FREE_TOKENS = 256
-_WANTED = {
+# What the model must reach.
+WANTED = {
     "arithmetic exact, thinking": 0.90,
     "arithmetic exact, no thinking": 0.90,
     "calls exactly right, thinking": 0.95,
@@ -73,6 +77,11 @@ class Task:
     is_right: IsRight
     thinking: bool
 
+    def draw(self, count: int) -> list[Conversation]:
+        """Held-out ones, the same at every call."""
+        draw = random.Random(f"{_SEED}/{self.name}")
+        return [self.make(draw, Split.HELD_OUT, thinking=self.thinking) for _ in range(count)]
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -81,6 +90,16 @@ class Outcome:
     shares: dict[str, float] = field(default_factory=dict)
     answered: list[Document] = field(default_factory=list)
     unthinking: list[str] = field(default_factory=list)
+
+
+def _few(count: int) -> int:
+    """How many documents are enough where each has hundreds of places that count."""
+    return max(count // 5, 1)
+
+
+def is_unthinking(text: str) -> bool:
+    """Whether an answer without thinking kept to that."""
+    return not re.search("</?think>", text)
 
 
 def _right_number(conversation: Conversation, text: str) -> bool:
@@ -114,27 +133,40 @@ async def measure(
     """Every figure of the table by its name."""
     outcome = Outcome()
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
-        server = _Server(client, asyncio.Semaphore(_IN_FLIGHT))
+        server = Asker(client)
         for task in TASKS:
             await _run(task, count, server, tokenizer, outcome)
             print(f"{task.name}: {outcome.shares[task.name]:.3f}", flush=True)
-        free = await _free_generation(server, tokenizer, books, count // 5)
-    respected = [not re.search("</?think>", text) for text in outcome.unthinking]
+        free = await _free_generation(server, tokenizer, books, _few(count))
+    respected = [is_unthinking(text) for text in outcome.unthinking]
     return outcome.shares | {
         "thinking off respected": sum(respected) / len(respected),
         "accepted length at k=3, chat": _accepted_length(model, outcome.answered),
         "accepted length at k=3, unseen prose": _accepted_length(
-            model, _prose(tokenizer, books, count // 5)
+            model, _prose(tokenizer, books, _few(count))
         ),
         **free,
     }
 
 
-class _Server:
-    def __init__(self, client: httpx.AsyncClient, slots: asyncio.Semaphore) -> None:
-        self._client, self._slots = client, slots
+class Asker:
+    """Asks a server of `tiny`, which `client` reaches, for some answers at a time."""
 
-    async def chat(self, conversation: Conversation) -> str:
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client, self._slots = client, asyncio.Semaphore(_IN_FLIGHT)
+
+    async def answers(self, conversations: Sequence[Conversation]) -> list[str]:
+        """Greedily, the first assistant turn after each one's last question."""
+        return await asyncio.gather(
+            *(
+                self.complete(segments(conversation)[0][0])
+                if conversation.tools
+                else self._chat(conversation)
+                for conversation in conversations
+            )
+        )
+
+    async def _chat(self, conversation: Conversation) -> str:
         body = {
             "messages": list(conversation.messages[:-1]),
             "chat_template_kwargs": {"enable_thinking": conversation.thinking},
@@ -157,24 +189,17 @@ class _Server:
 
 
 async def _run(
-    task: Task, count: int, server: _Server, tokenizer: Tokenizer, outcome: Outcome
+    task: Task, count: int, server: Asker, tokenizer: Tokenizer, outcome: Outcome
 ) -> None:
-    draw = random.Random(f"{_SEED}/{task.name}")
-    made = [task.make(draw, Split.HELD_OUT, thinking=task.thinking) for _ in range(count)]
-    prompts = [segments(conversation)[0][0] for conversation in made]
-    texts = await asyncio.gather(
-        *(
-            server.complete(prompt) if conversation.tools else server.chat(conversation)
-            for conversation, prompt in zip(made, prompts, strict=True)
-        )
-    )
+    made = task.draw(count)
+    texts = await server.answers(made)
     right = [task.is_right(*pair) for pair in zip(made, texts, strict=True)]
     outcome.shares[task.name] = sum(right) / count
     if not task.thinking:
         outcome.unthinking += texts
     outcome.answered += [
-        _document(tokenizer, prompt, text + "<|im_end|>")
-        for prompt, text in zip(prompts[: count // 5], texts[: count // 5], strict=True)
+        _document(tokenizer, segments(conversation)[0][0], text + "<|im_end|>")
+        for conversation, text in list(zip(made, texts, strict=True))[: _few(count)]
     ]
 
 
@@ -205,7 +230,7 @@ def _accepted_length(model: Tiny, documents: list[Document]) -> float:
 
 
 async def _free_generation(
-    server: _Server, tokenizer: Tokenizer, books: Path, count: int
+    server: Asker, tokenizer: Tokenizer, books: Path, count: int
 ) -> dict[str, float]:
     """Shares of looped tokens where prose is continued, greedily and sampled."""
     prompts = [tokenizer.decode(document.ids[:64]) for document in _prose(tokenizer, books, count)]
@@ -250,22 +275,29 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="conversations of each kind")
     parser.add_argument("--url", help="a server of this model, instead of one started here")
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--card", action="store_true", help="write README.md beside the weights")
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.model)
 
-    def run(url: str) -> dict[str, float]:
-        return asyncio.run(measure(url, model, tokenizer, arguments.books, arguments.count))
-
-    if arguments.url:
-        figures = run(arguments.url)
-    else:
-        with serving(str(arguments.model)) as url:
-            figures = run(url)
+    with serving(str(arguments.model)) if not arguments.url else nullcontext(arguments.url) as url:
+        figures = asyncio.run(measure(url, model, tokenizer, arguments.books, arguments.count))
+        dtype = httpx.get(f"{url}/v1/engine/config").json()["model"]["dtype"]["value"]
     for name, value in figures.items():
-        wanted = _WANTED.get(name)
+        wanted = WANTED.get(name)
         target = "" if wanted is None else f"  wanted {wanted}"
         missed = "  MISSED" if wanted is not None and value < wanted else ""
         print(f"{name:<45} {value:.3f}{target}{missed}")
+    if arguments.card:
+        is_default = arguments.count == parser.get_default("count")
+        measured = Measured(
+            figures=figures,
+            wanted=WANTED,
+            count=arguments.count,
+            few=_few(arguments.count),
+            dtype=dtype,
+            option="" if is_default else f" --count {arguments.count}",
+        )
+        write_card(arguments.model, measured)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 

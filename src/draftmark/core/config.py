@@ -48,7 +48,7 @@ class ModelConfig:
     model: str = _option(
         "smollm2",
         "Model to serve: a directory or .gguf file (a name with a slash that exists), a built-in "
-        "name, or a Hugging Face hub id.",
+        "name (smollm2, tiny), or a Hugging Face hub id.",
         metavar="MODEL",
     )
     dtype: str | None = _option(

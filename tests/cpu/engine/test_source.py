@@ -14,9 +14,9 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants, errors
 
-from draftmark.core.errors import ModelError, NotBuilt
+from draftmark.core.errors import ModelError
 from draftmark.engine import source as source_module
-from draftmark.engine.source import BuiltIn, resolve_source
+from draftmark.engine.source import BuiltIn, Shipped, resolve_source
 from draftmark.engine.source import gguf as gguf_module
 
 CONVERTER = """
@@ -106,9 +106,32 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
         resolve_source("gone", progress=_quiet)
 
 
-def test_tiny_is_refused_by_name() -> None:
-    with pytest.raises(NotBuilt, match="tiny is not built yet"):
-        resolve_source("tiny", progress=_quiet)
+def test_a_shipped_name_is_a_directory_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read where it lies: nothing is fetched, converted or copied."""
+    shipped, other = _model_dir(tmp_path / "package" / "toy"), _model_dir(tmp_path / "here" / "toy")
+    toy = Shipped(directory=shipped, sampling={"temperature": 0.5})
+    monkeypatch.setattr(source_module, "SHIPPED", {"toy": toy})
+    monkeypatch.chdir(other.parent)
+    found = resolve_source("toy", progress=_quiet, cache=tmp_path / "cache")
+    assert found.directory == shipped
+    assert found.own is not None and found.own.sampling == {"temperature": 0.5}
+    assert found.rule == "a built-in name (part of draftmark)"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_missing_files_of_a_shipped_name_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Shipped(directory=tmp_path / "toy", sampling={})
+    monkeypatch.setattr(source_module, "SHIPPED", {"toy": gone})
+    with pytest.raises(ModelError, match=r"lacks the files of the built-in model toy \(.*toy\)$"):
+        resolve_source("toy", progress=_quiet)
+
+
+def test_tiny_is_shipped() -> None:
+    assert source_module.SHIPPED["tiny"].directory.parts[-3:] == ("draftmark", "builtin", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +140,10 @@ def test_tiny_is_refused_by_name() -> None:
         ("./nowhere", "no such directory: nowhere"),
         ("/nowhere/at/all", "no such directory: /nowhere/at/all"),
         ("nowhere.gguf", "no such file: nowhere.gguf"),
-        ("a b c", "no path that exists and no hub id; built-in names are smollm2"),
+        (
+            "a b c",
+            "no path that exists and no hub id; built-in names are smollm2, smollm2-135m, tiny",
+        ),
         ("some/model", "some/model is not in the local hub cache and HF_HUB_OFFLINE is set"),
     ],
 )

