@@ -26,24 +26,23 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """For `with`: samples from its beginning to its end, at once and then every `interval_s`.
+    """For `with`: samples from `start` to the end of the block, at once and then every `interval_s`.
 
-    `origin_ns` is `time.perf_counter_ns()` of the start of the run. `on_sample` is called in the
-    sampler's thread. `samples` and `missed` may be read at any time and are complete after the end.
+    `on_sample` is called in the sampler's thread. `samples` and `missed` may be read at any time
+    and are complete after the block.
     """
 
     def __init__(
         self,
         adapter: Adapter,
         *,
-        origin_ns: int,
         interval_s: float = 1.0,
         on_sample: Callable[[Sample], None] | None = None,
     ) -> None:
         self.samples: list[Sample] = []
         self.missed: list[Missed] = []
         self._adapter = adapter
-        self._origin_ns = origin_ns
+        self._origin_ns = 0
         self._interval_s = interval_s
         self._on_sample = on_sample
         self._ended = threading.Event()
@@ -51,8 +50,13 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="bench sampler", daemon=True)
 
     def __enter__(self) -> Sampler:
-        self._thread.start()
         return self
+
+    def start(self, origin_ns: int) -> None:
+        """`origin_ns` is `time.perf_counter_ns()` of the start of the run: what `run_load` gives to
+        its `on_start`."""
+        self._origin_ns = origin_ns
+        self._thread.start()
 
     def __exit__(
         self,
@@ -62,7 +66,8 @@ class Sampler:
     ) -> None:
         """Raises what the thread met besides an unreachable server."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self._fault is not None and error is None:
             raise self._fault
 

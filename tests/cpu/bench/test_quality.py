@@ -84,6 +84,8 @@ def test_noise_and_loops_are_found() -> None:
     assert repetition("He paused for a while. " + loop) is not None
     assert repetition("我认为答案是四" * 12) is not None
     assert repetition("no no no no") is None  # too short to judge
+    assert repetition("No tool fits: clou" + "docolo" * 20) is not None
+    assert repetition("a line\n" + "-" * 100 + "\n" + "=" * 100) is None
     assert words_of("two words 水的") == ["two", "words", "水", "的"]
 
 

@@ -40,7 +40,8 @@ def test_samples_lie_on_the_clock_of_the_run() -> None:
     with scripted_http({"GET /metrics": _metrics(3)}) as server:
         adapter = make_adapter("draftmark", server.url)
         origin = time.perf_counter_ns()
-        with Sampler(adapter, origin_ns=origin, interval_s=0.01, on_sample=watched) as sampler:
+        with Sampler(adapter, interval_s=0.01, on_sample=watched) as sampler:
+            sampler.start(origin)
             watched.wait_for(3)
         took = time.perf_counter_ns() - origin
         count = len(sampler.samples)
@@ -62,9 +63,8 @@ def test_a_failing_scrape_is_missed_and_not_zero() -> None:
 
     with scripted_http({"GET /metrics": metrics}) as server:
         adapter = make_adapter("draftmark", server.url)
-        with Sampler(
-            adapter, origin_ns=time.perf_counter_ns(), interval_s=0.01, on_sample=watched
-        ) as sampler:
+        with Sampler(adapter, interval_s=0.01, on_sample=watched) as sampler:
+            sampler.start(time.perf_counter_ns())
             watched.wait_for(1)
             failing.set()
             while not sampler.missed:
@@ -81,9 +81,16 @@ def test_a_fault_of_ours_is_raised_where_it_is_waited_for() -> None:
 
     with scripted_http({"GET /metrics": _metrics(1)}) as server:
         adapter = make_adapter("draftmark", server.url)
-        sampler = Sampler(
-            adapter, origin_ns=time.perf_counter_ns(), interval_s=0.01, on_sample=fail
-        )
+        sampler = Sampler(adapter, interval_s=0.01, on_sample=fail)
         with pytest.raises(RuntimeError, match="screen is gone"), sampler:
+            sampler.start(time.perf_counter_ns())
             while sampler._thread.is_alive():
                 time.sleep(0.01)
+
+
+def test_a_run_that_never_began_has_no_samples() -> None:
+    with scripted_http({}) as server:
+        adapter = make_adapter("draftmark", server.url)
+        with Sampler(adapter) as sampler:
+            pass
+    assert (sampler.samples, sampler.missed) == ([], [])

@@ -14,6 +14,7 @@ _LONGEST_PERIOD = 32
 _REPEATS = 4
 _LOOPED_SHARE = 0.3
 _FEWEST_UNITS = 24
+_LONGEST_WORD = 60
 
 
 def digit_noise(text: str) -> str | None:
@@ -28,9 +29,13 @@ def digit_noise(text: str) -> str | None:
 def repetition(text: str) -> str | None:
     """Too large a share of the text within pieces that follow themselves, in words; None if not.
 
-    Pieces are of at most 32 words, or characters where a script writes no spaces.
+    Pieces are of at most 32 words, or characters where a script writes no spaces or a word has no
+    end.
     """
     units = words_of(text)
+    for word in units:
+        if len(word) > _LONGEST_WORD and word.isalpha() and looped_share(list(word)) > 0.5:
+            return f"a word of {len(word)} letters that repeats itself: {word[:60]!r}"
     share = looped_share(units)
     if len(units) < _FEWEST_UNITS or share <= _LOOPED_SHARE:
         return None
