@@ -26,7 +26,7 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """For `with`: samples from `start` to the end of the block, at once and then every `interval_s`.
+    """For `with`: samples from `start` to the end of the block, one every `interval_s`.
 
     `on_sample` is called in the sampler's thread. `samples` and `missed` may be read at any time
     and are complete after the block.
