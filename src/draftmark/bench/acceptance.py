@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from draftmark.bench.request import CountSource, RequestRecord
-from draftmark.bench.result import AcceptSource, Counters, PromptKind, Speculation
+from draftmark.bench.result import AcceptSource, Counters, PromptKind, Sample, Speculation
 
 _COUNTED = (CountSource.USAGE, CountSource.TOKEN_IDS, CountSource.RETOKENISED)
 
@@ -30,6 +31,22 @@ def acceptance(
         per_position=_per_position(delta),
         client_estimate=_client_estimate(succeeded),
     )
+
+
+def step_acceptance(samples: Sequence[Sample]) -> list[tuple[int, float]]:
+    """Tokens a step between each two samples in which steps were counted, at the later one's
+    time."""
+    found = []
+    for early, late in pairwise(samples):
+        steps = _difference(early.counters.verify_steps, late.counters.verify_steps)
+        accepted = _difference(early.counters.accepted, late.counters.accepted)
+        if steps is not None and accepted is not None and steps > 0 and accepted >= 0:
+            found.append((late.t, 1 + accepted / steps))
+    return found
+
+
+def _difference(early: int | None, late: int | None) -> int | None:
+    return None if early is None or late is None else late - early
 
 
 def _told(succeeded: Sequence[RequestRecord]) -> tuple[int | None, int | None]:

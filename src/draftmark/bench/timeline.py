@@ -126,7 +126,7 @@ def _spans(records: Sequence[RequestRecord]) -> list[tuple[int, int]]:
     spans = []
     for record in records:
         end = record.t_done if record.t_done is not None else record.t_last
-        if record.t_send is not None and end is not None:
+        if record.t_send is not None and end is not None and end > record.t_send:
             spans.append((record.t_send, end))
     return spans
 

@@ -162,7 +162,7 @@ def test_a_death_fails_both_the_rate_and_the_crash():
     assert found["zero_crash"] is GateState.FAIL
     assert found["fail_rate"] is GateState.FAIL
     row = next(row for row in run_gates(run) if row.id == "zero_crash")
-    assert row.observed == "1 deaths, 4 further requests lost to them"
+    assert row.observed == "1 death, 4 further requests lost to them"
     assert standing(run_gates(run)) is Standing.INVALID
 
 

@@ -34,6 +34,11 @@ def test_nothing_sent_is_nothing_in_flight():
     assert mean_in_flight(never, 5, 5) is None
 
 
+def test_refused_at_once_is_never_in_flight():
+    _, levels = steps_in_flight([record(0), failed(1, Failure.REFUSED, at_ms=50)])
+    assert levels.tolist() == [1, 0]
+
+
 def test_tokens_come_when_their_events_do():
     one = record(gaps_ms=[10.0, 20.0], event_tokens=[2, 1, 3])
     times, tokens = token_times(one)

@@ -15,7 +15,7 @@ LEAST_ACCEPTED_OF_DRAFT = 0.1
 
 def zero_crash(evidence: Evidence) -> Found:
     incidents = evidence.measured.counts.incidents
-    observed = f"{len(incidents)} deaths"
+    observed = f"{len(incidents)} {'death' if len(incidents) == 1 else 'deaths'}"
     if incidents:
         lost = sum(incident.collateral for incident in incidents)
         observed += f", {lost} further requests lost to them"

@@ -59,7 +59,11 @@ def accept(spec: Speculation) -> str:
     """Never without what was asked: drafts of random ids are accepted otherwise than of text."""
     if spec.accept is None:
         return "no drafts" if spec.steps == 0 else NOT_MEASURED
-    return f"{spec.accept:.2f} ({_KINDS[spec.prompts]}, by {spec.source})"
+    return f"{spec.accept:.2f} ({prompts(spec)}, by {spec.source})"
+
+
+def prompts(spec: Speculation) -> str:
+    return _KINDS[spec.prompts]
 
 
 def failures(by_class: Mapping[Failure, int]) -> str:

@@ -1,0 +1,193 @@
+"""The charts of a run, each None where the run has nothing to show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from draftmark.bench.acceptance import step_acceptance
+from draftmark.bench.metrics import tpot_ms, ttft_ms
+from draftmark.bench.report import cells
+from draftmark.bench.report.plot import Chart, Scale, numbered, scale
+from draftmark.bench.request import RequestRecord
+from draftmark.bench.result import RunResult, RunState, Sample
+from draftmark.bench.timeline import in_flight_at, steps_in_flight, tokens_by
+
+_MOST_POINTS = 600
+_MOST_STROKES = 300
+_FEWEST_BINS = 40
+
+
+def charts(
+    run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample]
+) -> list[tuple[Chart, str]]:
+    """With a line below each. Of a run that broke off only what came over time."""
+    drawn = [
+        _latency(run, records, "ttft_ms", "Time to first token", ttft_ms),
+        _latency(run, records, "tpot_ms", "Time per further token", tpot_ms),
+        _throughput(run, records),
+        _in_flight(run, records, samples),
+        _acceptance_by_position(run),
+        _acceptance_over_time(run, samples),
+        _kv_use(run, records, samples),
+    ]
+    return [chart for chart in drawn if chart is not None]
+
+
+def _latency(
+    run: RunResult,
+    records: Sequence[RequestRecord],
+    name: str,
+    title: str,
+    of: Callable[[RequestRecord], float | None],
+) -> tuple[Chart, str] | None:
+    """The share of all requests that were as fast or faster: those that failed never arrive, and
+    the curve ends below the top."""
+    values = sorted(value for r in records if r.ok and (value := of(r)) is not None)
+    if run.state is RunState.PARTIAL or not values:
+        return None
+    shown = len(values) + run.counts.failed
+    width = values[-1] - values[0] or values[-1] * 0.1 or 1.0
+    low = max(0.0, values[0] - 0.06 * width)
+    chart = Chart(
+        title=title,
+        x=scale(low, values[-1] + 0.06 * width, "ms"),
+        y=scale(0.0, 1.0, "", is_share=True),
+        parts=[],
+    )
+    found = run.metrics[name]
+    for quantile in ("p50", "p90", "p99"):
+        value = getattr(found, quantile)
+        if value is not None:
+            chart.mark(value, quantile)
+    places = _thin(len(values), _MOST_POINTS)
+    curve = [(values[place], (place + 1) / shown) for place in places]
+    chart.steps([(low, 0.0), *curve, (chart.x.high, curve[-1][1])])
+    chart.rug([values[place] for place in _thin(len(values), _MOST_STROKES)])
+    middle, which = cells.middle(found)
+    failed = f", {run.counts.failed} failed" if run.counts.failed else ""
+    figures = f"{which} {middle} ms, max {cells.number(found.max)} ms, n {found.n}{failed}"
+    return chart, f"Share of requests that were as fast or faster. {figures}."
+
+
+def _throughput(run: RunResult, records: Sequence[RequestRecord]) -> tuple[Chart, str] | None:
+    end = _end_s(records)
+    if end is None:
+        return None
+    width = 1.0 if end >= _FEWEST_BINS else end / _FEWEST_BINS
+    edges = np.arange(0.0, end + width, width)
+    rates = np.diff(tokens_by(records, edges * 1e9)) / width
+    chart = Chart(
+        title="Tokens per second over time",
+        x=scale(0.0, float(edges[-1]), "seconds of the run"),
+        y=scale(0.0, float(rates.max()) * 1.08 or 1.0, "tok/s"),
+        parts=[],
+    )
+    _spans(chart, run)
+    points = [*zip(edges[:-1].tolist(), rates.tolist(), strict=True)]
+    chart.steps([*points, (float(edges[-1]), points[-1][1])], filled=True)
+    return chart, f"Tokens of successful answers, per {width:.3g} s. {_band_note(run)}"
+
+
+def _in_flight(
+    run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample]
+) -> tuple[Chart, str] | None:
+    end = _end_s(records)
+    if end is None:
+        return None
+    times, levels = steps_in_flight(records)
+    if len(times) > 2 * _MOST_POINTS:
+        times = np.linspace(0.0, times[-1], _MOST_POINTS)
+        levels = in_flight_at(records, times)
+    told = [(s.t / 1e9, s.running) for s in samples if s.running is not None and s.t >= 0]
+    told = [(t, running) for t, running in told if t <= end]
+    most = max(float(levels.max()), *(float(running) for _, running in told), 1.0)
+    chart = Chart(
+        title="Requests in flight over time",
+        x=scale(0.0, end, "seconds of the run"),
+        y=scale(0.0, most * 1.1, ""),
+        parts=[],
+    )
+    _spans(chart, run)
+    chart.steps([*zip((times / 1e9).tolist(), levels.tolist(), strict=True)])
+    if len(told) > 1:
+        chart.steps([(t, float(running)) for t, running in told], "b")
+        chart.legend([("a", "sent and not ended"), ("b", "running, by the server")])
+    return chart, f"Requests sent and not ended. {_band_note(run)}"
+
+
+def _acceptance_by_position(run: RunResult) -> tuple[Chart, str] | None:
+    shares = run.spec.per_position
+    if not shares or run.state is RunState.PARTIAL:
+        return None
+    chart = Chart(
+        title="Drafts accepted by position",
+        x=numbered(len(shares), "position in the draft"),
+        y=Scale(low=0.0, high=1.1, label="", ticks=[0.0, 0.25, 0.5, 0.75, 1.0], is_share=True),
+        parts=[],
+    )
+    chart.bars(shares)
+    return chart, f"Share of the steps that accepted it. Tokens a step: {cells.accept(run.spec)}."
+
+
+def _acceptance_over_time(run: RunResult, samples: Sequence[Sample]) -> tuple[Chart, str] | None:
+    points = step_acceptance(samples)
+    if len(points) < 2:
+        return None
+    most = max(value for _, value in points)
+    chart = Chart(
+        title="Tokens a step over time",
+        x=scale(0.0, points[-1][0] / 1e9, "seconds of the run"),
+        y=scale(1.0, most * 1.05 + 0.05, ""),
+        parts=[],
+    )
+    chart.line([(t / 1e9, value) for t, value in points])
+    return chart, f"Between two samples of the server's counters, on {cells.prompts(run.spec)}."
+
+
+def _kv_use(
+    run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample]
+) -> tuple[Chart, str] | None:
+    end = _end_s(records)
+    told = [(s.t / 1e9, s.kv_use) for s in samples if s.kv_use is not None and s.t >= 0]
+    if end is None or len(told) < 2:
+        return None
+    chart = Chart(
+        title="KV cache in use over time",
+        x=scale(0.0, max(end, told[-1][0]), "seconds of the run"),
+        y=scale(0.0, 1.0, "", is_share=True),
+        parts=[],
+    )
+    _spans(chart, run)
+    chart.steps(told, filled=True)
+    pool = run.server.kv_pool_tokens
+    of = f" of {pool:,} tokens" if pool is not None else ""
+    return chart, f"By the server's samples{of}; highest {max(use for _, use in told):.1%}."
+
+
+def _spans(chart: Chart, run: RunResult) -> None:
+    steady = run.steady
+    if steady is not None and steady.start_s is not None and steady.end_s is not None:
+        chart.band(steady.start_s, steady.end_s, "steady")
+    for incident in run.counts.incidents:
+        if incident.at_s is not None:
+            chart.mark(min(incident.at_s, chart.x.high), "the server died", "death")
+
+
+def _band_note(run: RunResult) -> str:
+    if run.steady is None or run.steady.start_s is None:
+        return ""
+    return "Shaded: the steady span."
+
+
+def _end_s(records: Sequence[RequestRecord]) -> float | None:
+    last = [record.t_last for record in records if record.t_last is not None]
+    return max(last) / 1e9 if last and max(last) > 0 else None
+
+
+def _thin(count: int, most: int) -> list[int]:
+    """Places to draw of many, evenly, the last one included."""
+    if count <= most:
+        return list(range(count))
+    return [round(place) for place in np.linspace(0, count - 1, most).tolist()]
