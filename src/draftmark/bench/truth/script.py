@@ -94,6 +94,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     replies: list[Reply] = msgspec.field(default_factory=lambda: [Reply()])
     model: str = "truth"
     max_model_len: int = 131_072
+    # The status of /health.
+    health: int = 200
     # Under whose names /metrics tells; empty: there is no /metrics.
     metrics: tuple[Literal["draftmark", "vllm"], ...] = ("draftmark", "vllm")
 

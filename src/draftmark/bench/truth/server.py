@@ -134,7 +134,7 @@ class TruthServer:
     def _answer_other(self, request: _Incoming) -> tuple[int, bytes]:
         match request.path:
             case "/health":
-                return 200, b"{}"
+                return self.script.health, b"{}"
             case "/v1/models":
                 limit = self.script.max_model_len
                 card = {"id": self.script.model, "object": "model", "max_model_len": limit}

@@ -154,7 +154,8 @@ def _frame(request: Asked) -> Json:
 def _choice_chunk(step: Step, reply: Reply, request: Asked, *, tokens: int) -> Json:
     choice: Json = {"index": 0, "finish_reason": step.finish}
     if request.is_chat:
-        choice["delta"] = _delta(step, reply)
+        is_first_output = tokens - step.tokens == reply.reasoning_tokens
+        choice["delta"] = _delta(step, reply, is_first_output=is_first_output)
     else:
         choice["text"] = step.text
     if reply.token_ids:
@@ -166,7 +167,7 @@ def _choice_chunk(step: Step, reply: Reply, request: Asked, *, tokens: int) -> J
     return chunk
 
 
-def _delta(step: Step, reply: Reply) -> Json:
+def _delta(step: Step, reply: Reply, *, is_first_output: bool) -> Json:
     match step.kind:
         case Kind.ROLE:
             return {"role": "assistant", "content": ""}
@@ -177,8 +178,10 @@ def _delta(step: Step, reply: Reply) -> Json:
             fields = both if reply.reasoning_field == "both" else [reply.reasoning_field]
             return dict.fromkeys(fields, step.text)
         case Kind.TOOL:
-            function = {"arguments": step.text}
-            return {"tool_calls": [{"index": 0, "type": "function", "function": function}]}
+            call: Json = {"index": 0, "function": {"arguments": step.text}}
+            if is_first_output:
+                call["id"], call["type"], call["function"]["name"] = "call-0", "function", "truth"
+            return {"tool_calls": [call]}
         case _:
             return {}
 
