@@ -12,7 +12,10 @@ from draftmark.bench.adapters import detect, make_adapter
 from draftmark.bench.adapters.control import Control, base_url
 from draftmark.bench.adapters.exposition import parse_exposition
 from draftmark.bench.adapters.vllm import command_line
+from draftmark.bench.ask import COMPLETIONS, Ask, Asker
 from draftmark.bench.result import Counters
+from draftmark.bench.truth.process import truth_process
+from draftmark.bench.truth.script import Script
 from draftmark.core.errors import ConfigError, ModelNotFound, Unavailable
 from tests.fakes.scripted_http import Status, scripted_http
 
@@ -232,3 +235,34 @@ def test_figures_that_are_not_there_are_none() -> None:
     assert metrics.largest("no_such") is None
     assert metrics.count("no_such_total", "draftmark_output_tokens_total") == 50
     assert metrics.total("draftmark_output_tokens_total", model_name="another") is None
+
+
+def test_after_waits_until_the_counters_rest() -> None:
+    looks = iter(range(1, 100))
+
+    def metrics(_: Any) -> str:
+        """Two more requests are counted after the first look."""
+        count = min(next(looks), 3)
+        return (
+            f'# TYPE x counter\ndraftmark_http_requests_total{{path="/v1/completions"}} {count}\n'
+        )
+
+    with scripted_http(_routes(None) | {"GET /metrics": metrics}) as server:
+        adapter = make_adapter("draftmark", server.url)
+        assert adapter.after().counters.requests == 3
+
+
+def test_the_truth_server_is_known_and_counts_what_was_asked() -> None:
+    with truth_process() as truth:
+        adapter = make_adapter("auto", truth.url)
+        assert (adapter.name, adapter.model) == ("draftmark", "truth")
+        before = adapter.before()
+        asker = Asker(truth.url, model="truth")
+        body = {"prompt": [1, 2, 3], "max_tokens": 4, "stream": True}
+        assert all(one.ok for one in asker.ask([Ask(path=COMPLETIONS, body=body)] * 2))
+        after = adapter.after()
+        assert before.counters.requests in (0, None)
+        assert (after.counters.requests, after.counters.output_tokens) == (2, 8)
+        assert after.counters.prompt_tokens == 6
+        truth.play(Script(metrics=("vllm",)))
+        assert detect(Control(truth.url)) == "vllm"

@@ -142,7 +142,6 @@ def test_each_key_gets_one_word(tmp_path: Path) -> None:
     }
     rows = drift(declared, _state(config))
     assert _states(rows) == {
-        "file": DriftState.MISSING,
         "model": DriftState.EQUAL,
         "max_model_len": DriftState.DIFFERS,
         "gpu_memory_utilization": DriftState.EQUAL,
@@ -163,18 +162,18 @@ def test_each_key_gets_one_word(tmp_path: Path) -> None:
 def test_places_of_a_server_that_disagree_are_shown(tmp_path: Path) -> None:
     declared = read_declared(_write(tmp_path, "a.yaml", "max-model-len: 8\n"))
     config = {"model_config": {"max_model_len": 8}, "scheduler_config": {"max_model_len": 4}}
-    row = drift(declared, _state(config))[1]
+    row = drift(declared, _state(config))[0]
     assert row.state is DriftState.DIFFERS
     assert row.effective == {"model_config.max_model_len": 8, "scheduler_config.max_model_len": 4}
     # A setting left to the server is null in its arguments and a number where it took effect.
     auto = {"context_length": None, "max_model_len": 8, "draft_model_config": {"max_model_len": 2}}
-    assert drift(declared, _state(auto))[1].state is DriftState.EQUAL
+    assert drift(declared, _state(auto))[0].state is DriftState.EQUAL
 
 
 def test_draftmark_names_the_file_it_read(tmp_path: Path) -> None:
     path = _write(tmp_path, "run.yaml", "schedule:\n  max_running: 4\nmodel: {dtype: auto}\n")
     declared = read_declared(path)
-    config = {
+    config: dict[str, Any] = {
         "model": {"dtype": {"value": "bfloat16", "source": "model", "note": ""}},
         "schedule": {
             "max_running": {"value": 4, "source": "file", "note": ""},
@@ -192,6 +191,10 @@ def test_draftmark_names_the_file_it_read(tmp_path: Path) -> None:
     }
     config["file"] = {"path": "elsewhere.yaml", "sha256": "another"}
     assert drift(declared, _state(config))[0].state is DriftState.DIFFERS
+    config["file"] = None
+    assert drift(declared, _state(config))[0].state is DriftState.MISSING
+    del config["file"]
+    assert drift(declared, _state(config))[0].key == "schedule.max_running"
 
 
 def test_two_servers_are_told_apart_across_their_names() -> None:

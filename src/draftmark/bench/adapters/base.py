@@ -5,6 +5,7 @@ A subclass fills in what its server tells. What it does not tell is None.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from draftmark.bench.adapters.exposition import Exposition, parse_exposition
 from draftmark.bench.result import Counters, Sample, ServerState
 from draftmark.core.errors import ModelNotFound
 
+_REST_S = 5.0
+_LOOK_S = 0.2
 _OPENAI_SAMPLING = frozenset(
     {"temperature", "top_p", "presence_penalty", "frequency_penalty", "seed"}
 )
@@ -73,8 +76,10 @@ class Adapter(ABC):
         return self._state(self.model)
 
     def after(self) -> ServerState:
-        """The same at the end. Raises `Unavailable` when the server is gone."""
+        """The same at the end, when its counters have come to rest. Raises `Unavailable` when the
+        server is gone."""
         self._model = None  # another server may stand there now, and must be seen
+        self._wait_for_rest()
         return self._state(self.model)
 
     def sample(self, *, t: int) -> Sample:
@@ -118,6 +123,18 @@ class Adapter(ABC):
             memory_bytes=seen.memory_bytes,
             raw={} if metrics is None else metrics.counters(),
         )
+
+    def _wait_for_rest(self) -> None:
+        """Until nothing runs and two looks agree: a client sees the end of an answer before the
+        server has counted it. A server that stays busy is looked at as it is."""
+        deadline = time.monotonic() + _REST_S
+        before = None
+        while time.monotonic() < deadline:
+            now = self.sample(t=0)
+            if now == before and not now.running and not now.waiting:
+                return
+            before = now
+            time.sleep(_LOOK_S)
 
     def _card(self) -> dict[str, Any]:
         """The entry of `/v1/models` of the model, asked once."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from draftmark.bench.declared.files import Declared, flags_of, flattened
+from draftmark.bench.declared.files import Declared, Kind, flags_of, flattened
 from draftmark.bench.declared.names import is_known, is_same, settled
 from draftmark.bench.result import Drift, DriftState, ServerState
 
@@ -26,7 +26,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def drift(declared: Declared, state: ServerState) -> list[Drift]:
-    """One row a declared setting, the file first, then what nobody declared.
+    """The file, one row a declared setting, then what nobody declared.
 
     A setting that only the server's command line confirms is told as such: a command line says
     what was asked for. Raises nothing: a server that tells nothing gives rows of `missing`.
@@ -34,7 +34,7 @@ def drift(declared: Declared, state: ServerState) -> list[Drift]:
     config = state.config or {}
     effective = by_setting(config)
     asked = by_setting(flags_of(config["argv"])) if "argv" in config else {}
-    rows = [_file_row(declared, config)]
+    rows = list(_file_rows(declared, config))
     names: set[str] = set()
     for key, value in declared.values.items():
         name, wanted = settled(key, value)
@@ -134,16 +134,19 @@ def _one_value(found: Mapping[str, Any]) -> Any:
     return values[0] if agree else dict(found)
 
 
-def _file_row(declared: Declared, config: Mapping[str, Any]) -> Drift:
-    """Whether the server read this very file. Missing where it read none or does not tell."""
-    wanted = f"{declared.path} (sha256 {declared.sha256})"
-    read = config.get("file")
-    if not isinstance(read, Mapping):
-        return Drift(key="file", state=DriftState.MISSING, declared=wanted)
-    is_read = read.get("sha256") == declared.sha256
-    return Drift(
+def _file_rows(declared: Declared, config: Mapping[str, Any]) -> Iterator[Drift]:
+    """Whether the server read this very file, of a server that tells which one it read. Missing
+    where it read none."""
+    if declared.kind is not Kind.YAML or "file" not in config:
+        return
+    read = config["file"] or {}
+    state = DriftState.MISSING
+    if read:
+        is_same_file = read.get("sha256") == declared.sha256
+        state = DriftState.EQUAL if is_same_file else DriftState.DIFFERS
+    yield Drift(
         key="file",
-        state=DriftState.EQUAL if is_read else DriftState.DIFFERS,
-        declared=wanted,
-        effective=f"{read.get('path')} (sha256 {read.get('sha256')})",
+        state=state,
+        declared=f"{declared.path} (sha256 {declared.sha256})",
+        effective=f"{read['path']} (sha256 {read['sha256']})" if read else None,
     )
