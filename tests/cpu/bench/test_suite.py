@@ -57,7 +57,7 @@ def _sound(body: Any) -> Any:
     if "sister" in asked:
         return chat_answer("Ada.")
     if "Repeat" in asked:
-        return chat_events(["你好世界", " 🌍", " Ærøskøbing"])
+        return chat_events(["你好世界", " 🌍"])
     return chat_events(["Par", "is."]) if body.get("stream") else chat_answer("Paris.")
 
 
@@ -85,7 +85,8 @@ def test_a_sound_server_passes_the_shipped_cases(tmp_path: Path) -> None:
     assert (result.passed, result.failed, seen) == (len(cases), 0, result.rows)
     rows = {row.id: row for row in result.rows}
     assert (rows["d02"].content, rows["d02"].tokens, rows["d02"].finish) == (6, 2, "stop")
-    assert rows["d02"].chunks >= 2
+    assert (rows["d02"].chunks or 0) >= 2
+    assert rows["d01"].chunks is None
     assert rows["d07"].tools == ["get_weather"]
     assert all((row.seconds or 0) > 0 for row in result.rows)
     path = tmp_path / "suite.json"

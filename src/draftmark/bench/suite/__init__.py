@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftmark.bench.suite.baseline import SuiteComparison, compare_suites
+from draftmark.bench.suite.baseline import SuiteComparison, compare_suites, no_new_failure
 from draftmark.bench.suite.case import Case, choose_cases, read_cases, shipped_cases
 from draftmark.bench.suite.runner import SuiteResult, SuiteRow, read_suite, run_suite
 
@@ -13,6 +13,7 @@ __all__ = [
     "SuiteRow",
     "choose_cases",
     "compare_suites",
+    "no_new_failure",
     "read_cases",
     "read_suite",
     "run_suite",

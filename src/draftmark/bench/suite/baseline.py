@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from draftmark.bench.result import Gate, GateKind, GateState
 from draftmark.bench.suite.runner import SuiteResult, SuiteRow
 
 
@@ -61,6 +62,25 @@ def compare_suites(result: SuiteResult, baseline: SuiteResult) -> SuiteCompariso
         by_tokens=sum(row.by_tokens or 0 for row in counted),
         by_speed=sum(row.by_speed or 0 for row in counted),
         rows=rows,
+    )
+
+
+def no_new_failure(compared: SuiteComparison, *, evidence: str) -> Gate:
+    """A case that the baseline passed and this run lacks is not known to be sound."""
+    gone = [row.id for row in compared.rows if row.change is Change.GONE]
+    state = GateState.OK
+    if compared.broken or gone:
+        state = GateState.FAIL if compared.broken else GateState.UNKNOWN
+    parts = [f"broken: {', '.join(compared.broken)}"] if compared.broken else []
+    parts += [f"not run: {', '.join(gone)}"] if gone else []
+    return Gate(
+        id="suite_no_new_failure",
+        kind=GateKind.QUALITY,
+        observed="; ".join(parts) or "none",
+        limit="no case fails that passed in the baseline",
+        state=state,
+        evidence=evidence,
+        advice="run the broken cases alone against both servers",
     )
 
 

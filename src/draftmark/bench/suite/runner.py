@@ -15,8 +15,8 @@ from draftmark.core.errors import ConfigError
 
 
 class SuiteRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`content` and `reasoning` are characters, `tokens` and `chunks` of the answer. `excerpt` is
-    the start of its text, for a reader."""
+    """`content` and `reasoning` are characters, `tokens` and `chunks` of the answer, None of one in
+    one piece. `excerpt` is the start of its text, for a reader."""
 
     id: str
     title: str
@@ -28,7 +28,7 @@ class SuiteRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: list[str]
     finish: str | None
     tokens: int | None
-    chunks: int
+    chunks: int | None
     faults: list[str]
     excerpt: str
 
@@ -96,7 +96,7 @@ def _row(case: Case, reply: Reply, other: Reply | None) -> SuiteRow:
         tools=[call.name for call in reply.tools],
         finish=reply.record.finish,
         tokens=reply.record.n_out,
-        chunks=reply.record.events,
+        chunks=reply.record.events if case.body.get("stream") else None,
         faults=faults,
         excerpt=(reply.content or reply.reasoning)[:200],
     )

@@ -1,0 +1,140 @@
+"""Results of the commands that measure no speed, as Markdown tables that read well in a terminal,
+too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from draftmark.bench.conc import ConcResult
+from draftmark.bench.declared import Difference
+from draftmark.bench.quality import Paired, QualityResult, QuickResult
+from draftmark.bench.result import Drift, DriftState, LogFinding
+from draftmark.bench.suite import SuiteComparison, SuiteResult
+
+_MAX_CELL = 100
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns padded to their widest cell; None is `-`, a float has four places at most."""
+    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def suite_table(result: SuiteResult) -> str:
+    head = ["case", "", "s", "content", "reasoning", "tools", "finish", "tok", "chunks", "faults"]
+    rows = [
+        [
+            row.id,
+            "pass" if row.passed else "FAIL",
+            row.seconds,
+            f"content[{row.content}]",
+            f"reasoning[{row.reasoning}]",
+            ", ".join(row.tools) or None,
+            row.finish,
+            row.tokens,
+            row.chunks,
+            "; ".join(row.faults),
+        ]
+        for row in result.rows
+    ]
+    return f"{table(head, rows)}\n\n{result.passed} passed, {result.failed} failed"
+
+
+def suite_comparison_table(compared: SuiteComparison) -> str:
+    head = ["case", "", "s", "by tokens", "by speed"]
+    rows = [
+        [row.id, row.change, _signed(row.seconds), _signed(row.by_tokens), _signed(row.by_speed)]
+        for row in compared.rows
+    ]
+    sums = (
+        f"{compared.compared} cases compared: {compared.seconds:+.2f} s, of it "
+        f"{compared.by_tokens:+.2f} s by the number of tokens, {compared.by_speed:+.2f} s by speed"
+    )
+    broken = ", ".join(compared.broken) or "none"
+    return f"{table(head, rows)}\n\n{sums}\nbroken: {broken}"
+
+
+def quick_table(result: QuickResult) -> str:
+    rows = [
+        [row.name, "pass" if row.passed else "FAIL", "; ".join(row.faults), row.answer[:60]]
+        for row in result.rows
+    ]
+    return f"{table(['prompt', '', 'faults', 'answer'], rows)}\n\n{result.passed}/{result.of}"
+
+
+def quality_text(result: QualityResult, paired: Paired | None = None) -> str:
+    """A few sentences; with `paired`, against its reference."""
+    lines = [f"{result.task}: {result.correct} of {result.n} right"]
+    if result.share is None:
+        lines[0] += f", {result.failed} not answered: no share"
+    else:
+        lines[0] += f", {result.share:.1%} (95 % interval {result.low:.1%} to {result.high:.1%})"
+    lines.append(
+        f"{result.marked} answers in the form asked for, {result.degenerate} degenerate ones"
+    )
+    if paired is not None:
+        lines.append(
+            f"against the reference: {paired.gained} gained, {paired.lost} lost, difference "
+            f"{paired.difference:+.2%} ({paired.low:+.2%} to {paired.high:+.2%}), "
+            f"McNemar p = {paired.p:.3g}"
+        )
+    return "\n".join(lines)
+
+
+def conc_table(result: ConcResult) -> str:
+    rows = [
+        [one.round, one.index, one.kind, one.word, one.at, one.margin, one.note]
+        for one in result.outcomes
+    ]
+    lines = [
+        f"{result.in_flight} in flight, {result.rounds} rounds: {result.equal} equal, "
+        f"{result.ties} ties (within {result.tie_nats:g} nats), {result.differs} differ, "
+        f"{result.failed} failed"
+    ]
+    lines += [f"left out: {reason}" for reason in result.left_out]
+    if rows:
+        head = ["round", "request", "kind", "", "token", "margin", "what"]
+        lines += ["", table(head, rows)]
+    return "\n".join(lines)
+
+
+def drift_table(rows: Sequence[Drift], *, with_implicit: bool = False) -> str:
+    """What nobody declared is counted, and listed only when asked for."""
+    shown = [row for row in rows if with_implicit or row.state is not DriftState.IMPLICIT]
+    cells = [[row.key, row.state, row.declared, row.effective] for row in shown]
+    counts = ", ".join(f"{sum(row.state is state for row in rows)} {state}" for state in DriftState)
+    return f"{table(['key', '', 'declared', 'effective'], cells)}\n\n{counts}"
+
+
+def difference_table(rows: Sequence[Difference], *, names: tuple[str, str]) -> str:
+    """Two servers, by their `names`."""
+    if not rows:
+        return f"{names[0]} and {names[1]} tell no difference"
+    return table(["setting", *names], [[row.key, row.a, row.b] for row in rows])
+
+
+def log_table(findings: Sequence[LogFinding]) -> str:
+    rows = [
+        [one.klass, one.count, one.limit, one.examples[0] if one.examples else None]
+        for one in findings
+    ]
+    return table(["class", "lines", "limit", "first"], rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = " ".join(text.split()).replace("|", "\\|")
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
+
+
+def _signed(value: float | None) -> str | None:
+    return None if value is None else f"{value:+.2f}"
