@@ -58,6 +58,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     machine: str
     python: str
     cpus: int
+    # Of the machine before the first try: what else runs is measured, too.
+    load_average: float
     stream_rate: float
     lag_limit_ms: float
     rate: float | None
@@ -84,6 +86,7 @@ def calibrate(*, streams: int = 128, rate: float = 50.0, seconds: float = 3.0) -
     if streams < 1 or rate <= 0 or seconds <= 0:
         raise ConfigError("calibration needs streams, a rate and a time above 0")
     limit = lag_limit_ms(1000 / rate)
+    load = os.getloadavg()[0]
     cells: list[Cell] = []
     with truth_process() as truth:
         bound = _search(truth, cells, streams, rate=rate, seconds=seconds, limit_ms=limit)
@@ -93,6 +96,7 @@ def calibrate(*, streams: int = 128, rate: float = 50.0, seconds: float = 3.0) -
         machine=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),
         cpus=os.cpu_count() or 1,
+        load_average=load,
         stream_rate=rate,
         lag_limit_ms=limit,
         rate=max(carried, default=None),

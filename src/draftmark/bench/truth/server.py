@@ -115,7 +115,7 @@ class TruthServer:
         loop = asyncio.get_running_loop()
         incoming: _Incoming | None = None
         while incoming is None or not incoming.is_whole:
-            data = await loop.sock_recv(connection, 1 << 18)
+            data = await loop.sock_recv(connection, 1 << 16)
             if not data:
                 raise _Gone
             incoming = incoming or _Incoming(perf_counter_ns())
