@@ -14,12 +14,22 @@ from typing import Any
 
 import msgspec
 
-from draftmark.bench.client.answer import Answer
+from draftmark.bench.client.answer import Answer, Problem
 from draftmark.bench.client.sse import SseParser
 from draftmark.bench.client.stream import ToolCall
 from draftmark.bench.client.transport import Broken, Target, connect, parse_url, request_bytes
-from draftmark.bench.request import PlannedRequest, RequestRecord
+from draftmark.bench.request import Failure, PlannedRequest, RequestRecord
 
+# What a server that is gone, or hangs, leaves of a request.
+_BROKEN = frozenset(
+    {
+        Failure.REFUSED,
+        Failure.RESET,
+        Failure.CONNECT_TIMEOUT,
+        Failure.READ_TIMEOUT,
+        Failure.TRUNCATED_STREAM,
+    }
+)
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 
@@ -77,12 +87,18 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker:
-    """Asks one server as model `model`. `ask` blocks until all answers have ended."""
+    """Asks one server as model `model`. `ask` blocks until all answers have ended.
+
+    Once the server seems gone, or after Ctrl-C, nothing more is sent, by later calls either:
+    `stopped` says why, and what was not sent is a failed reply that says so, too.
+    """
 
     def __init__(
         self, url: str, *, model: str, api_key: str | None = None, timeout_s: float = 600.0
     ) -> None:
         self.model = model
+        self.stopped: str | None = None
+        self._broken_in_a_row = 0
         self._target = parse_url(url)
         self._api_key = api_key
         self._timeout_s = timeout_s
@@ -96,7 +112,19 @@ class Asker:
     ) -> list[Reply]:
         """Answers in the order of `asks`, `in_flight` at a time. `on_reply` gets each with its
         index as it ends. A server that is not there is a failed reply, not an exception."""
-        return asyncio.run(self._ask_all(asks, in_flight, on_reply))
+        replies: dict[int, Reply] = {}
+
+        def keep(index: int, reply: Reply) -> None:
+            replies[index] = reply
+            self._watch(reply, in_flight)
+            if on_reply is not None:
+                on_reply(index, reply)
+
+        try:
+            asyncio.run(self._ask_all(asks, in_flight, keep))
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        return [replies.get(i) or _not_sent(i, ask, self.stopped) for i, ask in enumerate(asks)]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Ask:
         """A greedy chat request; `fields` go on top."""
@@ -104,25 +132,28 @@ class Asker:
         return Ask(body=body)
 
     async def _ask_all(
-        self,
-        asks: Sequence[Ask],
-        in_flight: int,
-        on_reply: Callable[[int, Reply], None] | None,
-    ) -> list[Reply]:
-        slots = asyncio.Semaphore(in_flight)
+        self, asks: Sequence[Ask], in_flight: int, keep: Callable[[int, Reply], None]
+    ) -> None:
+        waiting = iter(enumerate(asks))
 
-        async def one(index: int, ask: Ask) -> Reply:
-            async with slots:
+        async def ask_in_turn() -> None:
+            while self.stopped is None and (found := next(waiting, None)) is not None:
+                index, ask = found
                 reply = await ask_once(
                     self._target, ask, api_key=self._api_key, timeout_s=self._timeout_s, index=index
                 )
-            if on_reply is not None:
-                on_reply(index, reply)
-            return reply
+                keep(index, reply)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(index, ask)) for index, ask in enumerate(asks)]
-        return [task.result() for task in tasks]
+            for _ in range(min(in_flight, len(asks))):
+                group.create_task(ask_in_turn())
+
+    def _watch(self, reply: Reply, in_flight: int) -> None:
+        """Every request under way may be lost to one death; two rounds of it are the end."""
+        is_broken = reply.record.failure in _BROKEN
+        self._broken_in_a_row = self._broken_in_a_row + 1 if is_broken else 0
+        if self.stopped is None and self._broken_in_a_row > 2 * in_flight:
+            self.stopped = f"the last {self._broken_in_a_row} requests failed, {reply.problem}"
 
 
 async def ask_once(
@@ -149,6 +180,14 @@ async def ask_once(
         tools=channels.tools,
         data=b"".join(reading.data),
     )
+
+
+def _not_sent(index: int, ask: Ask, why: str | None) -> Reply:
+    reading = _Reading(_plan(index, ask, ask.data))
+    problem = Problem(Failure.CLIENT_ERROR, f"not sent: {why}")
+    record = reading.answer.end(perf_counter_ns(), problem)
+    record.t_done = None
+    return Reply(record=record, reasoning="", content="", tools=[], data=b"")
 
 
 class _Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -112,3 +113,39 @@ def test_bytes_that_are_no_json_go_out_as_they_are() -> None:
         (reply,) = asker.ask([Ask(raw=b"{broken")])
         thread.join()
     assert reply.record.http == 400
+
+
+def test_a_server_that_is_gone_is_not_asked_for_ever() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # taken, but nobody listens
+        asker = _asker(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        replies = asker.ask([Ask(body={})] * 50, in_flight=2)
+    failures = [reply.record.failure for reply in replies]
+    assert 5 <= failures.count(Failure.REFUSED) <= 7
+    assert set(failures) == {Failure.REFUSED, Failure.CLIENT_ERROR}
+    assert replies[-1].problem.startswith("client_error: not sent: the last 5 requests failed")
+    assert asker.stopped is not None
+    assert asker.ask([Ask(body={})])[0].record.failure is Failure.CLIENT_ERROR
+
+
+def test_refused_requests_of_a_living_server_are_all_asked() -> None:
+    with scripted_http({CHAT: Status(400, {"error": {"message": "bad"}})}) as server:
+        asker = _asker(server.url)
+        replies = asker.ask([Ask(body={})] * 20, in_flight=2)
+    assert {reply.record.failure for reply in replies} == {Failure.HTTP_4XX}
+    assert asker.stopped is None
+
+
+def test_an_interruption_keeps_what_there_is() -> None:
+    def interrupt(index: int, _: Any) -> None:
+        if index == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    with scripted_http({CHAT: chat_answer("word")}) as server:
+        asker = _asker(server.url)
+        asks = [asker.chat([{"role": "user", "content": "x"}])] * 5
+        replies = asker.ask(asks, on_reply=interrupt)
+        assert [reply.ok for reply in replies] == [True, True, False, False, False]
+        assert replies[2].problem == "client_error: not sent: interrupted"
+        assert not asker.ask(asks)[0].ok
+        assert len(server.asked) <= 3

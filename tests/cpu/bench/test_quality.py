@@ -26,6 +26,8 @@ from draftmark.bench.quality import (
 from draftmark.bench.quality.degenerate import degenerate, digit_noise, repetition, words_of
 from draftmark.bench.quality.paired import mcnemar_exact, score_interval, wilson_interval
 from draftmark.bench.quality.problems import is_right, number_in
+from draftmark.bench.truth.process import truth_process
+from draftmark.bench.truth.script import Reply, Script
 from draftmark.core.errors import ConfigError
 from tests.fakes.answers import chat_answer, tool_answer
 from tests.fakes.scripted_http import Status, scripted_http
@@ -282,3 +284,14 @@ def test_seven_bad_answers() -> None:
     assert "tools is not supported" in faults["tool"]
     assert "without a letter" in faults["needle"]
     assert "no Chinese" in faults["chinese"]
+
+
+def test_digit_noise_of_a_server_is_seen_and_nothing_else() -> None:
+    noise = Script(replies=[Reply(digit_noise=True, tokens=200, gap_ms=0.1)])
+    with truth_process(noise) as truth:
+        asker = Asker(truth.url, model="truth", timeout_s=30)
+        noisy = run_quality(asker, PROBLEMS, task="t")
+        truth.play(Script(replies=[Reply(tokens=200, gap_ms=0.1)]))
+        plain = run_quality(asker, PROBLEMS, task="t")
+    assert (noisy.degenerate, noisy.failed) == (6, 0)
+    assert (plain.degenerate, plain.failed) == (0, 0)
