@@ -288,3 +288,12 @@ async def test_a_pool_can_be_ended_while_answers_are_under_way() -> None:
         pool.abort(Broken(Failure.CLIENT_ERROR, "interrupted"))
         record = await sending
     assert (record.failure, record.error) == (Failure.CLIENT_ERROR, "interrupted")
+
+
+async def test_an_ended_pool_begins_nothing() -> None:
+    async with serving(answers(WHOLE)) as (server, pool):
+        sending = asyncio.create_task(send(pool, server))
+        await asyncio.sleep(0)  # it is connecting now
+        pool.abort(Broken(Failure.CLIENT_ERROR, "interrupted"))
+        record = await sending
+    assert (record.failure, record.t_send) == (Failure.CLIENT_ERROR, None)

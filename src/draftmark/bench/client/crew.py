@@ -90,7 +90,8 @@ class Crew:
         self._is_over = threading.Event()
 
     def add(self, setup: Setup) -> None:
-        fds = () if setup.queue_fd is None else (setup.queue_fd,)
+        queue_fd = setup.share.queue_fd
+        fds = () if queue_fd is None else (queue_fd,)
         shard = ShardProcess(self._words, pass_fds=fds)
         self._shards.append(shard)
         shard.tell(setup)

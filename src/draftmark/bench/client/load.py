@@ -78,12 +78,9 @@ def run_load(
                     Setup(
                         url=url,
                         api_key=api_key,
-                        plans=part.plans,
-                        lanes=part.lanes,
-                        queue_fd=part.queue_fd,
-                        connections=part.connections,
                         timeout_s=timeout_s,
                         keep_text=keep_text,
+                        share=part,
                     )
                 )
             crew.wait_until_open()

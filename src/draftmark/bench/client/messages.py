@@ -9,24 +9,20 @@ from typing import IO
 
 import msgspec
 
-from draftmark.bench.request import PlannedRequest, RequestRecord
+from draftmark.bench.client.shares import Share
+from draftmark.bench.request import RequestRecord
 
 _LENGTH = struct.Struct("<I")
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """First word to a shard. In a closed loop every shard has all plans, `lanes` of them in flight,
-    and takes the next number from the file `queue_fd`, whose position all shards share; in an open
-    one it has its own plans and sends each at its time."""
+    """First word to a shard: what it has to do, once it is told to start."""
 
     url: str
     api_key: str | None
-    plans: list[PlannedRequest]
-    lanes: int
-    queue_fd: int | None
-    connections: int
     timeout_s: float
     keep_text: bool
+    share: Share
 
 
 class AskClock(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -21,6 +21,7 @@ class Pool:
         self._target = target
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
+        self._problem: Broken | None = None
 
     async def open(self, num: int) -> None:
         """Have `num` connections ready. Raises `Broken` when one cannot be had."""
@@ -50,7 +51,8 @@ class Pool:
             return perf_counter_ns(), error.problem
 
     def abort(self, problem: Broken) -> None:
-        """End every exchange under way, and every connection."""
+        """End every exchange under way, and begin none."""
+        self._problem = problem
         for connection in list(self._all):
             connection.abort(problem)
 
@@ -76,6 +78,9 @@ class Pool:
 
     async def _connect(self) -> Connection:
         connection = await connect(self._target)
+        if self._problem is not None:  # meanwhile
+            connection.close()
+            raise Broken(self._problem.problem.failure, self._problem.problem.text)
         self._all.add(connection)
         return connection
 

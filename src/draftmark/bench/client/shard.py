@@ -56,12 +56,12 @@ class Shard:
 
     def __init__(self, setup: Setup, send: Callable[[FromShard], None]) -> None:
         self._setup = setup
+        self._share = setup.share
         self._send_message = send
         self._target = parse_url(setup.url)
         self._pool = Pool(self._target)
         self._may_send = asyncio.Event()
         self._halted = asyncio.Event()
-        self._halt_problem: Problem | None = None
         self._origin = 0
         self._active: set[Answer] = set()
         self._sent = self._ended = self._ended_tokens = 0
@@ -71,7 +71,7 @@ class Shard:
 
     async def open(self) -> None:
         try:
-            await self._pool.open(self._setup.connections)
+            await self._pool.open(self._share.connections)
         except Broken as error:
             self._send_message(NotOpened(reason=str(error)))
         else:
@@ -82,10 +82,10 @@ class Shard:
         self._origin = origin
         await self._sleep_until(origin)
         telling = asyncio.create_task(self._tell())
-        if self._setup.queue_fd is None:
+        if self._share.queue_fd is None:
             await self._run_open()
         else:
-            await asyncio.gather(*(self._lane() for _ in range(self._setup.lanes)))
+            await asyncio.gather(*(self._lane() for _ in range(self._share.lanes)))
         telling.cancel()
         self._pool.close()
 
@@ -94,14 +94,13 @@ class Shard:
 
     def halt(self, message: Halt) -> None:
         failure = Failure.RESET if message.server_is_gone else Failure.CLIENT_ERROR
-        self._halt_problem = Problem(failure, message.reason)
         self._halted.set()
         self._may_send.set()
         self._pool.abort(Broken(failure, message.reason))
 
     async def _run_open(self) -> None:
         tasks = []
-        for plan in self._setup.plans:
+        for plan in self._share.plans:
             assert plan.at_s is not None, "an open loop has times"
             await self._sleep_until(self._origin + round(plan.at_s * 1e9))
             await self._may_send.wait()
@@ -122,9 +121,9 @@ class Shard:
 
     def _next(self) -> PlannedRequest | None:
         """The position of the file is one for all shards: each number is read by one of them."""
-        assert self._setup.queue_fd is not None
-        place = os.read(self._setup.queue_fd, 4)
-        return self._setup.plans[int.from_bytes(place, "little")] if place else None
+        assert self._share.queue_fd is not None
+        place = os.read(self._share.queue_fd, 4)
+        return self._share.plans[int.from_bytes(place, "little")] if place else None
 
     async def _request(self, plan: PlannedRequest) -> None:
         answer = Answer(plan, origin=self._origin, keep_text=self._setup.keep_text)
@@ -148,7 +147,7 @@ class Shard:
             self._send_message(Suspect(index=record.i))
 
     async def _sleep_until(self, at: int) -> None:
-        """Or until a halt. Never early: uvloop's timers may be, by a millisecond."""
+        """Or until a halt. Never early, whatever the loop's timers do."""
         while not self._halted.is_set() and (left := (at - perf_counter_ns()) / 1e9) > 0:
             with suppress(TimeoutError):  # the usual: nobody called a halt meanwhile
                 async with asyncio.timeout(left):

@@ -11,7 +11,9 @@ from draftmark.bench.request import PlannedRequest
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one shard."""
+    """Of one shard. In a closed loop every shard has all plans, `lanes` of them in flight, and
+    takes the next number from the file `queue_fd`, whose position all shards share; in an open one
+    it has its own plans and sends each at its time."""
 
     plans: list[PlannedRequest]
     lanes: int
