@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from draftmark.bench.ask import Ask, Asker, Reply
-from draftmark.bench.quality.quick import needle_text
+from draftmark.bench.quality.quick import WEATHER_TOOL, needle_text
 from draftmark.bench.result import Gate, GateKind, GateState
 
 TIE_NATS = 0.05
@@ -24,18 +24,6 @@ TIE_NATS = 0.05
 _MAX_TIE_SHARE = 0.1
 _THINGS = "rivers bees bridges clocks bread glass wind maps salt wool lamps ships"
 _CITIES = "Paris Rome Oslo Lima Cairo Delhi Quito Seoul Turin Bergen Nairobi Lisbon"
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city now.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
 
 
 class Kind(StrEnum):
@@ -153,7 +141,7 @@ def _probe(asker: Asker, fields: dict[str, Any]) -> tuple[dict[str, Any], list[s
     asked = [{"role": "user", "content": "Say hello."}]
     short = {**fields, "max_tokens": 4}
     with_logprobs, with_tools = asker.ask(
-        [asker.chat(asked, **short, **told), asker.chat(asked, **short, tools=[_TOOL])]
+        [asker.chat(asked, **short, **told), asker.chat(asked, **short, tools=[WEATHER_TOOL])]
     )
     left_out = []
     if is_refused := with_logprobs.record.http != 200:
@@ -179,7 +167,7 @@ def _request(asker: Asker, kind: Kind, index: int, long_tokens: int, fields: dic
     thing = f"{things[index % len(things)]} and {things[(index // 3 + 1) % len(things)]}"
     if kind is Kind.TOOL:
         text = f"What is the weather in {cities[index % len(cities)]} now? ({index})"
-        fields = {**fields, "tools": [_TOOL]}
+        fields = {**fields, "tools": [WEATHER_TOOL]}
     elif kind is Kind.LONG:
         text = f"Text {index} of several.\n\n{needle_text(long_tokens)}"
     else:

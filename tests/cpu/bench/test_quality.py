@@ -17,6 +17,7 @@ from draftmark.bench.quality import (
     QualityResult,
     compare_paired,
     compare_quality,
+    read_arithmetic,
     read_gsm8k,
     read_problems,
     read_quality,
@@ -159,6 +160,16 @@ def test_files_of_problems_are_checked(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:30])
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         read_problems(path)
+
+
+def test_the_arithmetic_that_ships() -> None:
+    problems = read_arithmetic()
+    assert len(problems) == 400
+    assert read_arithmetic(n=3) == problems[:3]
+    assert {problem.fields["chat_template_kwargs"]["enable_thinking"] for problem in problems} == {
+        True,
+        False,
+    }
 
 
 PROBLEMS = [

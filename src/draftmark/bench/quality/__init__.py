@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftmark.bench.quality.paired import Paired, compare_paired
-from draftmark.bench.quality.problems import Problem, read_gsm8k, read_problems
+from draftmark.bench.quality.problems import Problem, read_arithmetic, read_gsm8k, read_problems
 from draftmark.bench.quality.quick import QuickResult, run_quick
 from draftmark.bench.quality.run import (
     QualityResult,
@@ -19,6 +19,7 @@ __all__ = [
     "QuickResult",
     "compare_paired",
     "compare_quality",
+    "read_arithmetic",
     "read_gsm8k",
     "read_problems",
     "read_quality",

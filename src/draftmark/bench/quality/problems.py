@@ -29,6 +29,10 @@ _INSTRUCTION = (
 _Kind = TypeVar("_Kind")
 
 
+# Made by `python -m training.tiny.problems`.
+_ARITHMETIC = Path(__file__).with_name("arithmetic.jsonl.gz")
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of a file of problems. `fields` go into the request beside the messages."""
 
@@ -75,6 +79,11 @@ def read_problems(path: Path, *, n: int | None = None) -> list[Problem]:
     if len({problem.id for problem in found}) < len(found):
         raise ConfigError(f"{path}: two problems share an id")
     return found
+
+
+def read_arithmetic(*, n: int | None = None) -> list[Problem]:
+    """The set that ships, for `tiny` and whoever else can add."""
+    return read_problems(_ARITHMETIC, n=n)
 
 
 def number_in(text: str) -> Decimal | None:

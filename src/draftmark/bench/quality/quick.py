@@ -23,7 +23,7 @@ _NEEDLE_WORDS = (
     "river stone morning window garden letter winter table candle harbour meadow copper "
     "quiet slowly often under across before little yellow"
 )
-_WEATHER = {
+WEATHER_TOOL = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -94,7 +94,7 @@ def quick_prompts(needle_tokens: int) -> list[Prompt]:
             name="tool",
             text="What is the weather in Paris now?",
             check=_wants_weather,
-            fields={"tools": [_WEATHER]},
+            fields={"tools": [WEATHER_TOOL]},
         ),
         Prompt(
             name="code",
