@@ -4,7 +4,7 @@ Told over its standard input and answering over its output (`messages`). It does
 a run lasts, so that the time of an arrival is that of the loop's next turn; how late those turns
 are is measured by ticks that the parent writes with their time.
 
-The loop is asyncio's own. On plain sockets uvloop takes no less of the processor, its timers are
+The loop is asyncio's own. On plain sockets uvloop takes about as much time, its timers are
 early by up to a millisecond, and a connection that was reset is told to its exception handler
 instead of to the reader, who then waits for ever.
 """
