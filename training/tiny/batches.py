@@ -21,17 +21,17 @@ from training.tiny.data.tools import tool_conversation, tool_session
 from training.tiny.rendering import Document, encode
 
 Draw = Callable[..., Conversation]
-# Kinds of conversations and how often each is drawn. A third of all are without thinking.
+# Kinds of conversations and how often each is drawn. Nearly half of all are without thinking.
 MIXTURE: tuple[tuple[Draw, float], ...] = (
-    (arithmetic_conversation, 0.44),
-    (drill_conversation, 0.06),
-    (tool_conversation, 0.26),
+    (arithmetic_conversation, 0.40),
+    (drill_conversation, 0.04),
+    (tool_conversation, 0.32),
     (tool_session, 0.12),
-    (small_talk_conversation, 0.14),
+    (small_talk_conversation, 0.12),
 )
-THINKING_SHARE = 0.67
+THINKING_SHARE = 0.55
 # Rows of nothing but prose; all others end with a piece of it where no conversation fits any more.
-PROSE_ROWS = 0.12
+PROSE_ROWS = 0.1
 _FEWEST_PROSE_TOKENS = 24
 _NUM_WAITING = 24
 # What a token of a prompt counts in the loss: names and numbers there cannot be foreseen.

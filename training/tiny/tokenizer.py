@@ -1,4 +1,9 @@
-"""The BPE vocabulary of `tiny`: the family's pre-tokenizer and special tokens, our own merges."""
+"""The BPE vocabulary of `tiny`: the family's special tokens, our own merges.
+
+Text is cut before merging much as the family cuts it, but no word is joined to a sign before it,
+and an inner capital begins a new word: the words of bury_marathon, buryMarathon, "marathon and
+=marathon are the same tokens, which a model this small would have to learn one by one.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,10 @@ from tokenizers.trainers import BpeTrainer
 
 from training.tiny.shape import SPECIAL_TOKENS
 
-# How the family cuts text before merging: contractions, words with the character before them, each
-# digit alone, runs of signs, line ends, spaces.
+# Contractions, words with the space before them, single digits, runs of signs, line ends, spaces.
 _WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)(?![\p{L}\p{M}])"
+    r"| ?[\p{Lu}\p{Lt}]?[\p{Ll}\p{Lm}\p{Lo}\p{M}]+| ?[\p{Lu}\p{Lt}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 

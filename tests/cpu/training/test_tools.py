@@ -169,11 +169,15 @@ def test_refusals_name_what_is_not_offered(split: Split) -> None:
     for _ in range(300):
         conversation = tool_conversation(random, split, thinking=True, kind="no_fit")
         answer = conversation.messages[-1]
-        head, _, wish = answer["reasoning_content"].partition("No tool fits: ")
-        if head:
+        found = re.fullmatch(
+            r"Wish: (.+?)\. Tools: (.+)\. None fits\.", answer["reasoning_content"]
+        )
+        if found is None:
             continue
-        verb, noun = wish.rstrip(".").split(" the ")
-        assert wish.rstrip(".") in answer["content"]
+        wish, names = found.groups()
+        assert names.split(", ") == list(offered(conversation))
+        verb, noun = wish.split(" the ")
+        assert wish in answer["content"]
         plain = [
             "".join(name.lower().replace("-", "_").split("_")) for name in offered(conversation)
         ]

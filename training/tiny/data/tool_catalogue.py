@@ -430,7 +430,7 @@ TRAIN = Material(
     parameters=named(_PARAMETERS, _CHOICES),
     choices=_CHOICES,
     modifiers=words(_MODIFIERS),
-    invented=0.5,
+    invented=0.65,
     failures=(
         "not found",
         "access denied",

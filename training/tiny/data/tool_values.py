@@ -39,9 +39,9 @@ def pick(random: Random, items: Sequence[Item]) -> Item:
 def made_up(random: Random, strings: Strings) -> str:
     """A name in small letters: an open word, two or three pieces of words, or of syllables."""
     chance = random.random()
-    if strings.open_words and chance < 0.4:
+    if strings.open_words and chance < 0.55:
         return pick(random, strings.open_words)
-    if strings.open_pieces and chance < 0.85:
+    if strings.open_pieces and chance < 0.9:
         name = pick(random, strings.open_pieces) + pick(random, strings.open_pieces)
         return name if random.random() < 0.75 else name + pick(random, strings.open_pieces)
     word = pick(random, strings.syllables) + pick(random, strings.syllables)

@@ -48,13 +48,18 @@ _NOT_IN_RESULTS = ("sentence", "path", "state", ENUM)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one conversation is drawn from; its first tool is the one that is asked for."""
+    """What one conversation is drawn from. The first of its tools is the one that is asked for;
+    `offered` are those that the assistant has, in its order."""
 
     random: Random
     split: Split
     thinking: bool
     material: Material
     tools: list[Tool]
+    offered: list[Tool]
+
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        return tuple([schema(self.random, self.material, tool) for tool in self.offered])
 
 
 def tool_conversation(
@@ -75,14 +80,12 @@ def tool_conversation(
     wishes = draw_wishes(random, material, count + missing)
     # And two requests for fewer parameters.
     tools = draw_tools(random, material, wishes, as_many_as=4 if kind == "calls" else 1)
-    draw = Draw(random, split, thinking, material, tools)
-    turns = _TURNS[kind](draw)
     offered = tools[1:] if missing else tools
-    messages = [*_start(draw, offered), *turns]
-    schemas = [schema(random, material, tool) for tool in random.sample(offered, len(offered))]
-    return Conversation(
-        kind=kind, messages=tuple(messages), tools=tuple(schemas), thinking=thinking
-    )
+    offered = random.sample(offered, len(offered))
+    draw = Draw(random, split, thinking, material, tools, offered)
+    turns = _TURNS[kind](draw)
+    messages = (*_start(draw), *turns)
+    return Conversation(kind=kind, messages=messages, tools=draw.schemas(), thinking=thinking)
 
 
 def tool_session(random: Random, split: Split, *, thinking: bool) -> Conversation:
@@ -91,73 +94,92 @@ def tool_session(random: Random, split: Split, *, thinking: bool) -> Conversatio
     material = MATERIAL[split]
     wishes = draw_wishes(random, material, 2 + int(random.random() * 2))
     tools = draw_tools(random, material, wishes, as_many_as=3)
-    draw = Draw(random, split, thinking, material, tools)
+    draw = Draw(random, split, thinking, material, tools, random.sample(tools, len(tools)))
     messages: Messages = []
     for _ in range(1 + int(random.random() * 4)):
         messages += _call_with_result(draw, pick(random, tools))
-    last = pick(random, tools)
-    arguments = draw_arguments(random, material, last)
-    messages += [user(_ask(draw, last, arguments)[0]), _calls(draw, [(last, arguments)])]
-    schemas = [schema(random, material, tool) for tool in random.sample(tools, len(tools))]
+    messages += _call(draw, pick(random, tools))
     return Conversation(
-        kind="session", messages=tuple(messages), tools=tuple(schemas), thinking=thinking
+        kind="session", messages=tuple(messages), tools=draw.schemas(), thinking=thinking
     )
 
 
-def _start(draw: Draw, offered: list[Tool]) -> Messages:
+def _start(draw: Draw) -> Messages:
     """What comes before: now and then a system message, earlier small talk or a finished call."""
     random = draw.random
     messages: Messages = []
     if random.random() < 0.15:
         messages.append({"role": "system", "content": pick(random, draw.material.wordings.systems)})
     # The more is offered, the less comes before: all has to fit the window.
-    parameters = sum(len(tool.parameters) for tool in offered)
+    parameters = sum(len(tool.parameters) for tool in draw.offered)
     chance = random.random()
     if chance < 0.18 and parameters <= 5:
         longest = 3 if parameters <= 3 else 1
         for exchange in draw_history(random, draw.split)[:longest]:
             messages += exchange.messages(thinking=draw.thinking)
     elif chance > 0.88 and parameters <= 3:
-        messages += _call_with_result(draw, pick(random, offered))
+        messages += _call_with_result(draw, pick(random, draw.offered))
     return messages
 
 
-def _ask(draw: Draw, tool: Tool, arguments: Arguments) -> tuple[str, str]:
-    """A request for this tool, and its wish as an answer would name it."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks, the tool and the values meant, and the wish as an answer would name it."""
+
+    text: str
+    tool: Tool
+    arguments: Arguments
+    wish: str
+
+
+def _ask(draw: Draw, tool: Tool) -> Request:
+    random, material = draw.random, draw.material
+    arguments = draw_arguments(random, material, tool)
     sole = sum(other.wish.noun_group == tool.wish.noun_group for other in draw.tools) == 1
-    if tool.wish.verb_group == 0 and sole and draw.random.random() < 0.45:
-        question = draw_question(draw.random, draw.material, tool, arguments)
-        return question, f"look up the {tool.noun}"
-    request = draw_request(draw.random, draw.material, tool, arguments)
-    return request, f"{tool.verb} the {tool.noun}"
+    if tool.wish.verb_group == 0 and sole and random.random() < 0.45:
+        question = draw_question(random, material, tool, arguments)
+        return Request(question, tool, arguments, f"look up the {tool.noun}")
+    return _demand(draw, tool, arguments)
 
 
-def _fits(tool: Tool, arguments: Arguments) -> str:
-    values = ", ".join([f"{parameter.words} {spoken(value)}" for parameter, value in arguments])
-    return f"{tool.name} fits: {values}."
+def _demand(draw: Draw, tool: Tool, arguments: Arguments) -> Request:
+    text = draw_request(draw.random, draw.material, tool, arguments)
+    return Request(text, tool, arguments, f"{tool.verb} the {tool.noun}")
 
 
-def _calls(draw: Draw, chosen: list[tuple[Tool, Arguments]]) -> dict[str, Any]:
+def _thought(draw: Draw, requests: list[Request], verdict: str) -> str:
+    """The wishes and the names of all tools side by side, so that one can be held against the
+    other, and what follows of it."""
+    wishes = ", ".join([request.wish for request in requests])
+    names = ", ".join([tool.name for tool in draw.offered])
+    return f"Wish: {wishes}. Tools: {names}. {verdict}"
+
+
+def _fits(request: Request) -> str:
+    values = [f"{parameter.words} {spoken(value)}" for parameter, value in request.arguments]
+    return f"{request.tool.name} fits: {', '.join(values)}."
+
+
+def _calls(draw: Draw, requests: list[Request]) -> dict[str, Any]:
     """An assistant's message that only calls."""
-    thought = " ".join([_fits(tool, arguments) for tool, arguments in chosen])
-    message = assistant("", thought, thinking=draw.thinking)
+    verdict = " ".join([_fits(request) for request in requests])
+    message = assistant("", _thought(draw, requests, verdict), thinking=draw.thinking)
     message["tool_calls"] = [
         {
             "type": "function",
             "function": {
-                "name": tool.name,
-                "arguments": {parameter.name: value for parameter, value in arguments},
+                "name": request.tool.name,
+                "arguments": {parameter.name: value for parameter, value in request.arguments},
             },
         }
-        for tool, arguments in chosen
+        for request in requests
     ]
     return message
 
 
-def _call(draw: Draw) -> Messages:
-    tool = draw.tools[0]
-    arguments = draw_arguments(draw.random, draw.material, tool)
-    return [user(_ask(draw, tool, arguments)[0]), _calls(draw, [(tool, arguments)])]
+def _call(draw: Draw, tool: Tool) -> Messages:
+    request = _ask(draw, tool)
+    return [user(request.text), _calls(draw, [request])]
 
 
 def _two_calls(draw: Draw) -> Messages:
@@ -166,11 +188,13 @@ def _two_calls(draw: Draw) -> Messages:
     first, second = draw.tools[:2]
     if random.random() < 0.25:
         second = first
-    chosen = [(tool, draw_arguments(random, material, tool)) for tool in (first, second)]
-    requests = [draw_request(random, material, tool, arguments) for tool, arguments in chosen]
+    requests = [
+        _demand(draw, tool, draw_arguments(random, material, tool)) for tool in (first, second)
+    ]
+    start, then = (request.text for request in requests)
     joiner = pick(random, material.wordings.joiners)
-    end = "" if requests[0][-1] in ".!?" else "\n" if "\n" in requests[0] else "."
-    return [user(f"{requests[0]}{end}{joiner}{requests[1]}"), _calls(draw, chosen)]
+    end = "" if start[-1] in ".!?" else "\n" if "\n" in start else "."
+    return [user(f"{start}{end}{joiner}{then}"), _calls(draw, requests)]
 
 
 def _no_fit(draw: Draw) -> Messages:
@@ -180,20 +204,14 @@ def _no_fit(draw: Draw) -> Messages:
         return draw_exchange(random, draw.split).messages(thinking=draw.thinking)
     if chance < 0.2:
         return list(drill_conversation(random, draw.split, thinking=draw.thinking).messages)
-    tool = draw.tools[0]
-    request, wish = _ask(draw, tool, draw_arguments(random, draw.material, tool))
-    answer = pick(random, _REFUSALS).format(w=wish)
-    thought = f"No tool fits: {wish}."
-    return Exchange(request, thought, answer).messages(thinking=draw.thinking)
+    request = _ask(draw, draw.tools[0])
+    answer = pick(random, _REFUSALS).format(w=request.wish)
+    thought = _thought(draw, [request], "None fits.")
+    return Exchange(request.text, thought, answer).messages(thinking=draw.thinking)
 
 
 def _call_with_result(draw: Draw, tool: Tool) -> Messages:
-    arguments = draw_arguments(draw.random, draw.material, tool)
-    return [
-        user(_ask(draw, tool, arguments)[0]),
-        _calls(draw, [(tool, arguments)]),
-        *_result(draw),
-    ]
+    return [*_call(draw, tool), *_result(draw)]
 
 
 def _result(draw: Draw) -> Messages:
@@ -231,7 +249,7 @@ def _reported(draw: Draw, content: str, thought: str, answer: str) -> Messages:
 
 
 _TURNS: dict[str, Callable[[Draw], Messages]] = {
-    "call": _call,
+    "call": lambda draw: _call(draw, draw.tools[0]),
     "calls": _two_calls,
     "no_fit": _no_fit,
     "result": lambda draw: _call_with_result(draw, draw.tools[0]),
