@@ -60,12 +60,10 @@ class DraftmarkAdapter(Adapter):
 
 
 def generating_requests(metrics: Exposition) -> int | None:
-    """Answers of the two routes that generate. A route nobody asked yet has no series: with those
-    of other routes there it is 0, and unknown only without the counter at all."""
+    """Answers of the two routes that generate."""
     name = "draftmark_http_requests_total"
-    if not metrics.series(name):
-        return None
-    return sum(metrics.count(name, path=path) or 0 for path in _GENERATING)
+    counts = [metrics.count(name, path=path) for path in _GENERATING]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -23,9 +23,14 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Exposition:
-    """One scrape. A figure that the server does not have is None."""
+    """One scrape. A figure that the server does not have is None.
 
-    def __init__(self, series: Iterable[Series]) -> None:
+    `counters` are names of totals that it announces. One without any series is 0: nothing of it
+    has happened yet.
+    """
+
+    def __init__(self, series: Iterable[Series], *, counters: Iterable[str] = ()) -> None:
+        self._announced = frozenset(counters)
         self._by_name: dict[str, list[Series]] = {}
         for one in series:
             self._by_name.setdefault(one.name, []).append(one)
@@ -42,6 +47,8 @@ class Exposition:
         for name in names:
             if found := self._matching(name, labels):
                 return sum(one.value for one in found)
+            if name in self._announced:
+                return 0.0
         return None
 
     def count(self, *names: str, **labels: str) -> int | None:
@@ -80,10 +87,14 @@ class Exposition:
 def parse_exposition(text: str) -> Exposition:
     """Raises `Unavailable` for what is no Prometheus text."""
     try:
-        return Exposition(
-            Series(sample.name, sample.labels, sample.value)
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        )
+        families = list(text_string_to_metric_families(text))
     except ValueError as error:
         raise Unavailable(f"/metrics gave no Prometheus text: {error}") from error
+    return Exposition(
+        (
+            Series(sample.name, sample.labels, sample.value)
+            for family in families
+            for sample in family.samples
+        ),
+        counters=(f"{family.name}_total" for family in families if family.type == "counter"),
+    )
