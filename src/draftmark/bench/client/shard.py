@@ -64,6 +64,8 @@ class Shard:
         self._halted = asyncio.Event()
         self._origin = 0
         self._active: set[Answer] = set()
+        # Answers that came to their end, and when.
+        self._unreported: asyncio.Queue[tuple[Answer, int]] = asyncio.Queue()
         self._sent = self._ended = self._ended_tokens = 0
         self._may_send.set()
         # Of each tick, microseconds.
@@ -81,12 +83,15 @@ class Shard:
         """From `origin`, on this process's clock, until every request has ended or a halt."""
         self._origin = origin
         await self._sleep_until(origin)
-        telling = asyncio.create_task(self._tell())
+        aside = [asyncio.create_task(self._tell()), asyncio.create_task(self._report())]
         if self._share.queue_fd is None:
             await self._run_open()
         else:
             await asyncio.gather(*(self._lane() for _ in range(self._share.lanes)))
-        telling.cancel()
+        for task in aside:
+            task.cancel()
+        while not self._unreported.empty():
+            self._end(*self._unreported.get_nowait(), None)
         self._pool.close()
 
     def resume(self) -> None:
@@ -134,7 +139,18 @@ class Shard:
         self._active.add(answer)
         now, problem = await self._pool.exchange(request, answer, timeout_s=self._setup.timeout_s)
         self._active.remove(answer)
-        self._end(answer, now, problem)
+        if problem is None:
+            self._unreported.put_nowait((answer, now))
+        else:
+            self._end(answer, now, problem)
+
+    async def _report(self) -> None:
+        """Records are made and told after the next requests are on their way: several answers end
+        in one step of a server, and their lanes must not wait for one another's bookkeeping."""
+        while True:
+            answer, now = await self._unreported.get()
+            self._end(answer, now, None)
+            await asyncio.sleep(0)
 
     def _end(self, answer: Answer, now: int, problem: Problem | None) -> None:
         record = answer.end(now, problem)
