@@ -19,9 +19,11 @@ from draftmark.bench.ask import Ask, Asker, Reply
 from draftmark.bench.quality.quick import WEATHER_TOOL, needle_text
 from draftmark.bench.result import Gate, GateKind, GateState
 
-TIE_NATS = 0.05
-# More ties than this are no accident of rounding.
-_MAX_TIE_SHARE = 0.1
+# Two roundings of a logit between 16 and 32 in bfloat16. Servers that keep logits in float32 need
+# far less.
+TIE_NATS = 0.25
+# What is compared ends at a tie: with more of them too little was seen.
+_MAX_TIE_SHARE = 0.5
 _THINGS = "rivers bees bridges clocks bread glass wind maps salt wool lamps ships"
 _CITIES = "Paris Rome Oslo Lima Cairo Delhi Quito Seoul Turin Bergen Nairobi Lisbon"
 
@@ -119,8 +121,13 @@ def run_conc(
 
 
 def conc_gate(result: ConcResult, *, evidence: str) -> Gate:
+    """Unknown when most answers ended in a tie."""
     count = result.equal + result.ties + result.differs + result.failed
-    is_sound = not (result.differs or result.failed) and result.ties <= _MAX_TIE_SHARE * count
+    state = GateState.OK
+    if result.differs or result.failed:
+        state = GateState.FAIL
+    elif result.ties > _MAX_TIE_SHARE * count:
+        state = GateState.UNKNOWN
     return Gate(
         id="crowd_equals_solo",
         kind=GateKind.STABILITY,
@@ -128,10 +135,10 @@ def conc_gate(result: ConcResult, *, evidence: str) -> Gate:
         f"{result.failed} failed of {count} at {result.in_flight} in flight",
         limit=f"none differs, none fails, ties at most {_MAX_TIE_SHARE:.0%} "
         f"(a tie: within {result.tie_nats:g} nats)",
-        state=GateState.OK if is_sound else GateState.FAIL,
+        state=state,
         evidence=evidence,
-        advice="compare the first outcomes with the same request alone; look for state shared "
-        "between sequences",
+        advice="ask the first of the other answers alone again; look for state that sequences "
+        "share. Many ties: a larger model, or shorter answers",
     )
 
 

@@ -267,3 +267,15 @@ def test_the_truth_server_is_known_and_counts_what_was_asked() -> None:
         assert after.counters.prompt_tokens == 6
         truth.play(Script(metrics=("vllm",)))
         assert detect(Control(truth.url)) == "vllm"
+
+
+def test_secrets_of_a_configuration_are_not_kept() -> None:
+    told = {
+        "hf_token": "s",
+        "env": [{"VLLM_API_KEY": "s"}],
+        "hf_config": {"tokens": 3},
+        "key": None,
+    }
+    with scripted_http(_routes(None) | {"GET /server_info": told}) as server:
+        config = make_adapter("sglang", server.url).before().config
+    assert config == {**told, "hf_token": "***", "env": [{"VLLM_API_KEY": "***"}]}

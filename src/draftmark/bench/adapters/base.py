@@ -14,6 +14,7 @@ import msgspec
 
 from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import Exposition, parse_exposition
+from draftmark.bench.masking import masked
 from draftmark.bench.result import Counters, Sample, ServerState
 from draftmark.core.errors import ModelNotFound
 
@@ -117,7 +118,7 @@ class Adapter(ABC):
             model=model,
             version=seen.version,
             start_id=seen.start_id,
-            config=seen.config,
+            config=masked(seen.config),
             counters=Counters() if metrics is None else self._counters(metrics),
             kv_pool_tokens=seen.kv_pool_tokens,
             memory_bytes=seen.memory_bytes,

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 from draftmark.bench.adapters.base import FULL_SAMPLING, Accepts, Adapter, Seen, process_start
 from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import Exposition
+from draftmark.bench.manifest import mask_command
 from draftmark.bench.result import Counters, Sample
 from draftmark.core.errors import ConfigError
-
-_SECRET_FLAGS = ("--api-key", "--hf-token")
 
 
 class VllmAdapter(Adapter):
@@ -91,13 +90,7 @@ def command_line(pid: int) -> list[str]:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError as error:
         raise ConfigError(f"--pid {pid}: {error.strerror}", param="pid") from error
-    words = data.decode("utf-8", "replace").rstrip("\0").split("\0")
-    masked: list[str] = []
-    for before, word in zip(["", *words], words, strict=False):
-        flag, equals, _ = word.partition("=")
-        hidden = f"{flag}=***" if flag in _SECRET_FLAGS and equals else word
-        masked.append("***" if before in _SECRET_FLAGS else hidden)
-    return masked
+    return mask_command(data.decode("utf-8", "replace").rstrip("\0").split("\0"))
 
 
 def _per_position(metrics: Exposition) -> list[int]:
