@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Word(StrEnum):
     FAILED = "failed"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One answer of the crowd. `at` is the token where it leaves the solo answer, `margin` how far
     the solo answer's choice there was ahead of its runner-up, in nats."""
 
@@ -55,10 +55,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class ConcResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`outcomes` are those that are not equal. `left_out` says what the server does not take, and
-    why it was not asked."""
+class ConcResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`conc.json`. `outcomes` are those that are not equal. `left_out` says what the server does
+    not take, by its own words."""
 
+    schema: Literal["bench.conc/1"] = "bench.conc/1"
+    model: str
     in_flight: int
     rounds: int
     tie_nats: float
@@ -108,6 +110,7 @@ def run_conc(
             on_round(number)
     words = [outcome.word for outcome in outcomes]
     return ConcResult(
+        model=asker.model,
         in_flight=in_flight,
         rounds=rounds,
         tie_nats=tie_nats,

@@ -135,9 +135,10 @@ def test_gates_of_quality() -> None:
 
 def test_the_other_tables() -> None:
     quick = QuickRow(name="fact", passed=False, faults=["Paris is not named"], answer="London")
-    assert "0/1" in quick_table(QuickResult(passed=0, of=1, rows=[quick]))
+    assert "0/1" in quick_table(QuickResult(model="m", passed=0, of=1, rows=[quick]))
     outcome = Outcome(round=1, index=2, kind=Kind.LONG, word=Word.TIE, at=3, margin=0.01)
     conc = ConcResult(
+        model="m",
         in_flight=4,
         rounds=1,
         tie_nats=0.05,

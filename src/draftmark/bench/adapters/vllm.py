@@ -2,6 +2,9 @@
 
 Without dev mode it shows the cache's configuration, its version and the context. With the process
 id (`pid`), its command line is read too: that is what was asked for, not what became of it.
+
+Its verify steps are those that had a draft: with n-gram drafts, a step without one is not counted,
+so what they yield a step is more than tokens a step.
 """
 
 from __future__ import annotations

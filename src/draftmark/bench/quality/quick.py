@@ -8,7 +8,7 @@ import json
 import random
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,7 +46,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any] = {}
 
 
-class QuickRow(msgspec.Struct, frozen=True, kw_only=True):
+class QuickRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`faults` is empty for a right answer."""
 
     name: str
@@ -55,7 +55,11 @@ class QuickRow(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
 
 
-class QuickResult(msgspec.Struct, frozen=True, kw_only=True):
+class QuickResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`quick.json`."""
+
+    schema: Literal["bench.quick/1"] = "bench.quick/1"
+    model: str
     passed: int
     of: int
     rows: list[QuickRow]
@@ -69,7 +73,8 @@ def run_quick(
     prompts = quick_prompts(needle_tokens)
     asks = [_ask(asker, prompt, {"max_tokens": max_tokens, **fields}) for prompt in prompts]
     rows = [_row(*pair) for pair in zip(prompts, asker.ask(asks), strict=True)]
-    return QuickResult(passed=sum(row.passed for row in rows), of=len(rows), rows=rows)
+    passed = sum(row.passed for row in rows)
+    return QuickResult(model=asker.model, passed=passed, of=len(rows), rows=rows)
 
 
 def quick_prompts(needle_tokens: int) -> list[Prompt]:

@@ -18,6 +18,7 @@ from draftmark.bench.quality.degenerate import degenerate
 from draftmark.bench.quality.paired import Paired, compare_paired, wilson_interval
 from draftmark.bench.quality.problems import Problem, is_marked, is_right
 from draftmark.bench.request import Failure
+from draftmark.bench.single_file import read_value
 from draftmark.core.errors import ConfigError
 
 # The model's own doing: the answer came, and is a bad one.
@@ -113,10 +114,7 @@ def compare_quality(result: QualityResult, reference: QualityResult) -> Paired:
 
 def read_quality(path: Path) -> QualityResult:
     """Raises `ConfigError` for what is no `quality.json`."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=QualityResult)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: {error}", param="ref") from error
+    return read_value(path, QualityResult)
 
 
 def _asked(result: QualityResult) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from draftmark.bench.ask import Ask, Asker, Reply
+from draftmark.bench.single_file import read_value
 from draftmark.bench.suite.case import Case
 from draftmark.bench.suite.judge import faults_of
-from draftmark.core.errors import ConfigError
 
 
 class SuiteRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,10 +73,7 @@ def run_suite(
 
 def read_suite(path: Path) -> SuiteResult:
     """Raises `ConfigError` for what is no `suite.json`."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=SuiteResult)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: {error}", param="baseline") from error
+    return read_value(path, SuiteResult)
 
 
 def _ask(asker: Asker, case: Case) -> Ask:
