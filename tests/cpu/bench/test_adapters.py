@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from draftmark.bench.adapters import detect, make_adapter
-from draftmark.bench.adapters.control import Control, base_url
+from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import parse_exposition
 from draftmark.bench.adapters.vllm import command_line
 from draftmark.bench.ask import COMPLETIONS, Ask, Asker
@@ -216,11 +216,11 @@ def test_the_key_goes_along_and_urls_are_plain() -> None:
     with scripted_http(_routes(OURS)) as server:
         make_adapter("draftmark", f"{server.url}/v1/", api_key="k").before()
         assert {asked[2].get("Authorization") for asked in server.asked} == {"Bearer k"}
-    assert base_url("localhost:8000") == "http://localhost:8000"
-    assert base_url("http://h:1/prefix/v1") == "http://h:1/prefix"
-    for url in ("https://h", "ftp://h", "http://"):
+    assert Control("http://h:1/prefix/v1").url == "http://h:1/prefix"
+    assert Control("http://[::1]:2").url == "http://[::1]:2"
+    for url in ("https://h", "ftp://h", "http://", "h:1"):
         with pytest.raises(ConfigError):
-            base_url(url)
+            Control(url)
 
 
 def test_secrets_of_a_command_line_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
