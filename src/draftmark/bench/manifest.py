@@ -61,8 +61,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     taken: str
     version: str
-    # Of the checkout that the program runs from; None: it was installed.
+    # Of the checkout that the program runs from; None: it was installed. `code` is the package's
+    # folder in that commit, `uncommitted_sha256` what differs from it there.
     commit: str | None
+    code: str | None
     uncommitted_sha256: str | None
     files: list[ManifestFile]
     command: list[str]
@@ -82,11 +84,12 @@ class Manifests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def take_manifest(files: Mapping[str, Path], command: Sequence[str]) -> Manifest:
     """`files` are named by their role. Raises `OSError` when one of them cannot be read."""
-    commit, uncommitted = _checkout(Path(__file__).parent)
+    commit, code, uncommitted = _checkout(Path(__file__).parents[1])
     return Manifest(
         taken=datetime.now(UTC).isoformat(timespec="seconds"),
         version=version("draftmark"),
         commit=commit,
+        code=code,
         uncommitted_sha256=uncommitted,
         files=[_file(role, path) for role, path in sorted(files.items())],
         command=mask_command(command),
@@ -98,10 +101,11 @@ def take_manifest(files: Mapping[str, Path], command: Sequence[str]) -> Manifest
 
 
 def changes(start: Manifest, end: Manifest) -> list[str]:
-    """What is no longer as it was, one phrase each."""
+    """What is no longer as it was, one phrase each. A commit that touches no code of the package is
+    no change."""
     found = [
         f"{name} changed"
-        for name in ("version", "commit", "uncommitted_sha256", "python", "packages", "environment")
+        for name in ("version", "code", "uncommitted_sha256", "python", "packages", "environment")
         if getattr(start, name) != getattr(end, name)
     ]
     before = {file.path: file.sha256 for file in start.files}
@@ -148,14 +152,17 @@ def _file(role: str, path: Path) -> ManifestFile:
     )
 
 
-def _checkout(folder: Path) -> tuple[str | None, str | None]:
-    """Commit, and the hash of what differs from it; None each where there is none."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None or _git(folder, "ls-files", "--error-unmatch", "manifest.py") is None:
-        return None, None
-    differs = _git(folder, "diff", "HEAD", "--", ":/")
-    sha256 = hashlib.sha256(differs.encode()).hexdigest() if differs else None
-    return commit.strip(), sha256
+def _checkout(package: Path) -> tuple[str | None, str | None, str | None]:
+    """Commit, the package's tree in it, and the hash of what differs; None each where there is
+    none."""
+    if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None, None, None
+    commit, code = _git(package, "rev-parse", "HEAD"), _git(package, "rev-parse", "HEAD:./")
+    differs = (_git(package, "diff", "HEAD", "--", ".") or "") + (
+        _git(package, "ls-files", "--others", "--exclude-standard", ".") or ""
+    )
+    uncommitted = hashlib.sha256(differs.encode()).hexdigest() if differs else None
+    return commit and commit.strip(), code and code.strip(), uncommitted
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -51,14 +51,14 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     window: tuple[int, int] | None = None
 
 
-class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of one request, as the server tells it: verify steps, and drafted tokens accepted in them."""
 
     steps: int
     accepted: int
 
 
-class RequestRecord(msgspec.Struct, kw_only=True):
+class RequestRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What came of one request. Times are nanoseconds after the start of the run, on one clock for
     all shards; None is "did not happen" or "not told", never 0.
 

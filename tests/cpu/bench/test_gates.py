@@ -166,6 +166,16 @@ def test_a_death_fails_both_the_rate_and_the_crash():
     assert standing(run_gates(run)) is Standing.INVALID
 
 
+def test_a_warm_run_may_send_what_was_sent_and_a_plan_may_allow_pairs():
+    shifted = {"profile": LEDGER, "ledger": window("shifted")}
+    assert broken(evidence(**shifted)) == {"corpus_fresh": GateState.FAIL}
+    assert broken(evidence(**shifted, role=Role.WARM)) == {}
+    paired = {"profile": LEDGER, "ledger": window("paired")}
+    assert broken(evidence(**paired)) == {"corpus_fresh": GateState.FAIL}
+    allowed = evidence(**paired, corpus_classes=frozenset({"fresh", "paired"}))
+    assert broken(allowed) == {}
+
+
 def test_a_failed_gate_cannot_be_waived():
     run = evidence(records=with_record(n_cached=16))
     assert standing(run_gates(run, waive=["cache_hit_zero"])) is Standing.INVALID

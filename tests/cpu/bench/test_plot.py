@@ -50,6 +50,8 @@ def test_there_are_a_few_ticks_and_all_are_within(low: float, width: float):
 def test_shares_are_said_in_percent():
     made = scale(0, 1, "", is_share=True)
     assert [made.words(tick) for tick in made.ticks][:2] == ["0%", "20%"]
+    small = scale(0, 0.0012, "", is_share=True)
+    assert [small.words(tick) for tick in small.ticks][:2] == ["0.00%", "0.05%"]
 
 
 def test_values_have_their_places():

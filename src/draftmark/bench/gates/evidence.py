@@ -32,7 +32,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     `shared_tokens` are those at the start of every prompt that all have in common, of a template or
     a first token: a cache may hold them. `added_tokens` are those that the server adds to a prompt
-    as planned, learnt from one probe.
+    as planned, learnt from one probe. `corpus_classes` are those of the ledger that will do:
+    `paired` joins them by plan.
     """
 
     role: Role
@@ -45,6 +46,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     why_partial: str | None = None
     samples: Sequence[Sample] = ()
     ledger: LedgerUse | None = None
+    corpus_classes: frozenset[str] = frozenset({"fresh"})
     drift: Sequence[Drift] | None = None
     log: Sequence[LogFinding] | None = None
     manifests: tuple[Manifest, Manifest] | None = None

@@ -8,9 +8,7 @@ from collections import Counter
 from draftmark.bench.gates.evidence import Check, Evidence, Found
 from draftmark.bench.profile import Mode, PromptSource
 from draftmark.bench.request import CountSource, Failure
-from draftmark.bench.result import GateKind
-
-_FRESH = "fresh"
+from draftmark.bench.result import GateKind, Role
 
 
 def corpus_fresh(evidence: Evidence) -> Found:
@@ -18,14 +16,16 @@ def corpus_fresh(evidence: Evidence) -> Found:
     limit = "no prompt twice"
     if repeated:
         return Found(holds=False, observed=f"{repeated} prompts sent before", limit=limit)
-    if evidence.profile.source is not PromptSource.LEDGER:
+    # A warm run burns no fresh text: what it sent is gone before anything is counted.
+    if evidence.profile.source is not PromptSource.LEDGER or evidence.role is Role.WARM:
         return Found(holds=True, observed=f"{len(evidence.records)} different prompts", limit=limit)
-    limit = "a fresh window, and no prompt twice"
+    limit = f"a {' or '.join(sorted(evidence.corpus_classes))} window, and no prompt twice"
     if evidence.ledger is None:
         return Found(holds=None, observed="no line of the ledger", limit=limit)
     first, end = evidence.ledger.window
     seen = f"{evidence.ledger.klass} window [{first}, {end}) of {evidence.ledger.corpus}"
-    return Found(holds=evidence.ledger.klass == _FRESH, observed=seen, limit=limit)
+    holds = evidence.ledger.klass in evidence.corpus_classes
+    return Found(holds=holds, observed=seen, limit=limit)
 
 
 def _repeated(evidence: Evidence) -> int:

@@ -153,17 +153,18 @@ def _kv_use(
     told = [(s.t / 1e9, s.kv_use) for s in samples if s.kv_use is not None and s.t >= 0]
     if end is None or len(told) < 2:
         return None
+    highest = max(use for _, use in told)
     chart = Chart(
         title="KV cache in use over time",
         x=scale(0.0, max(end, told[-1][0]), "seconds of the run"),
-        y=scale(0.0, 1.0, "", is_share=True),
+        y=scale(0.0, 1.0 if highest > 0.5 else 1.25 * highest or 1.0, "", is_share=True),
         parts=[],
     )
     _spans(chart, run)
     chart.steps(told, filled=True)
     pool = run.server.kv_pool_tokens
     of = f" of {pool:,} tokens" if pool is not None else ""
-    return chart, f"By the server's samples{of}; highest {max(use for _, use in told):.1%}."
+    return chart, f"By the server's samples{of}; highest {highest:.1%}."
 
 
 def _spans(chart: Chart, run: RunResult) -> None:

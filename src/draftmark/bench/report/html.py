@@ -69,7 +69,7 @@ def _tiles(run: RunResult) -> str:
     tiles = [
         ("Output", cells.figure(run.figures.get("out_tok_s")), "tok/s"),
         ("First token", ttft, f"ms {which_ttft}"),
-        ("Further token", tpot, f"ms {which_tpot}"),
+        ("Per further token", tpot, f"ms {which_tpot}"),
         ("End to end", e2e, f"ms {which_e2e}"),
         ("Succeeded", f"{run.counts.ok:,}", f"of {run.counts.sent:,}"),
     ]

@@ -29,11 +29,11 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     is_share: bool = False
 
     def words(self, value: float) -> str:
-        if self.is_share:
-            return f"{value:.0%}"
         step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else 1.0
-        digits = max(0, -math.floor(math.log10(step) + 1e-9))
-        return f"{value:,.{digits}f}"
+        digits = -math.floor(math.log10(step) + 1e-9)
+        if self.is_share:
+            return f"{value:.{max(0, digits - 2)}%}"
+        return f"{value:,.{max(0, digits)}f}"
 
 
 class Chart(msgspec.Struct, kw_only=True):

@@ -17,7 +17,7 @@ def one_line(picture: Picture) -> str:
         _said("ttft", picture.ttft_ms_so_far, " ms"),
         _said("tpot", picture.tpot_ms_so_far, " ms"),
         _said("a step", picture.tokens_a_step),
-        "" if picture.kv_use is None else f"kv {picture.kv_use:.0%}",
+        "" if picture.kv_use is None else f"kv {picture.kv_use:.1%}",
         f"retracted {picture.retracted}" if picture.retracted else "",
         _said("lag", picture.lag_ms, " ms"),
         "" if picture.eta_s is None else f"eta {_clock(picture.eta_s)}",
@@ -28,7 +28,7 @@ def one_line(picture: Picture) -> str:
 def block(picture: Picture) -> list[str]:
     """Always as many lines, so that the next one lies over it."""
     eta = "" if picture.eta_s is None else f", about {_clock(picture.eta_s)} left"
-    kv = "n/a" if picture.kv_use is None else f"{picture.kv_use:.0%}"
+    kv = "n/a" if picture.kv_use is None else f"{picture.kv_use:.1%}"
     return [
         f"step {picture.step} of {picture.steps}: {picture.stage}  {_clock(picture.t_s)}{eta}",
         f"  requests   {_bar(picture)} {_requests(picture)}",
