@@ -44,26 +44,16 @@ def _latency(
 ) -> tuple[Chart, str] | None:
     """The share of all requests that were as fast or faster: those that failed never arrive, and
     the curve ends below the top."""
-    values = sorted(value for r in records if r.ok and (value := of(r)) is not None)
+    values = successes(records, of)
     if run.state is RunState.PARTIAL or not values:
         return None
-    shown = len(values) + run.counts.failed
-    width = values[-1] - values[0] or values[-1] * 0.1 or 1.0
-    low = max(0.0, values[0] - 0.06 * width)
-    chart = Chart(
-        title=title,
-        x=scale(low, values[-1] + 0.06 * width, "ms"),
-        y=scale(0.0, 1.0, "", is_share=True),
-        parts=[],
-    )
+    chart = latency_frame(title, [values])
     found = run.metrics[name]
     for quantile in ("p50", "p90", "p99"):
         value = getattr(found, quantile)
         if value is not None:
             chart.mark(value, quantile)
-    places = _thin(len(values), _MOST_POINTS)
-    curve = [(values[place], (place + 1) / shown) for place in places]
-    chart.steps([(low, 0.0), *curve, (chart.x.high, curve[-1][1])])
+    chart.steps(share_curve(chart, values, num_failed=run.counts.failed))
     chart.rug([values[place] for place in _thin(len(values), _MOST_STROKES)])
     middle, which = cells.middle(found)
     failed = f", {run.counts.failed} failed" if run.counts.failed else ""
@@ -71,29 +61,67 @@ def _latency(
     return chart, f"Share of requests that were as fast or faster. {figures}."
 
 
+def successes(
+    records: Sequence[RequestRecord], of: Callable[[RequestRecord], float | None]
+) -> list[float]:
+    """Ascending."""
+    return sorted(value for r in records if r.ok and (value := of(r)) is not None)
+
+
+def latency_frame(title: str, several: Sequence[Sequence[float]]) -> Chart:
+    """With room for all of several lists of times, in ms, ascending and none of them empty."""
+    first, last = min(values[0] for values in several), max(values[-1] for values in several)
+    margin = 0.06 * (last - first or last * 0.1 or 1.0)
+    return Chart(
+        title=title,
+        x=scale(max(0.0, first - margin), last + margin, "ms"),
+        y=scale(0.0, 1.0, "", is_share=True),
+        parts=[],
+    )
+
+
+def share_curve(
+    chart: Chart, values: Sequence[float], *, num_failed: int
+) -> list[tuple[float, float]]:
+    """Of all requests, failed ones included, the share that took no longer."""
+    shown = len(values) + num_failed
+    places = _thin(len(values), _MOST_POINTS)
+    curve = [(values[place], (place + 1) / shown) for place in places]
+    return [(chart.x.low, 0.0), *curve, (chart.x.high, curve[-1][1])]
+
+
+def rates(records: Sequence[RequestRecord], end: float, width: float) -> list[tuple[float, float]]:
+    """Tokens a second of each `width` seconds up to `end`, at their beginnings."""
+    edges = np.arange(0.0, end + width, width)
+    found = np.diff(tokens_by(records, edges * 1e9)) / width
+    return [*zip(edges.tolist(), [*found.tolist(), float(found[-1])], strict=True)]
+
+
+def bin_width(end: float) -> float:
+    return 1.0 if end >= _FEWEST_BINS else end / _FEWEST_BINS
+
+
 def _throughput(run: RunResult, records: Sequence[RequestRecord]) -> tuple[Chart, str] | None:
-    end = _end_s(records)
+    end = end_s(records)
     if end is None:
         return None
-    width = 1.0 if end >= _FEWEST_BINS else end / _FEWEST_BINS
-    edges = np.arange(0.0, end + width, width)
-    rates = np.diff(tokens_by(records, edges * 1e9)) / width
+    width = bin_width(end)
+    points = rates(records, end, width)
     chart = Chart(
         title="Tokens per second over time",
-        x=scale(0.0, float(edges[-1]), "seconds of the run"),
-        y=scale(0.0, float(rates.max()) * 1.08 or 1.0, "tok/s"),
+        x=scale(0.0, points[-1][0], "seconds of the run"),
+        y=scale(0.0, 1.08 * max(rate for _, rate in points), "tok/s"),
         parts=[],
     )
     _spans(chart, run)
-    points = [*zip(edges[:-1].tolist(), rates.tolist(), strict=True)]
-    chart.steps([*points, (float(edges[-1]), points[-1][1])], filled=True)
+    chart.steps(points, filled=True)
     return chart, f"Tokens of successful answers, per {width:.3g} s. {_band_note(run)}"
 
 
 def _in_flight(
     run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample]
 ) -> tuple[Chart, str] | None:
-    end = _end_s(records)
+    end = end_s(records)
     if end is None:
         return None
     times, levels = steps_in_flight(records)
@@ -149,7 +177,7 @@ def _acceptance_over_time(run: RunResult, samples: Sequence[Sample]) -> tuple[Ch
 def _kv_use(
     run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample]
 ) -> tuple[Chart, str] | None:
-    end = _end_s(records)
+    end = end_s(records)
     told = [(s.t / 1e9, s.kv_use) for s in samples if s.kv_use is not None and s.t >= 0]
     if end is None or len(told) < 2:
         return None
@@ -182,7 +210,8 @@ def _band_note(run: RunResult) -> str:
     return "Shaded: the steady span."
 
 
-def _end_s(records: Sequence[RequestRecord]) -> float | None:
+def end_s(records: Sequence[RequestRecord]) -> float | None:
+    """When the last token came, in seconds of the run."""
     last = [record.t_last for record in records if record.t_last is not None]
     return max(last) / 1e9 if last and max(last) > 0 else None
 

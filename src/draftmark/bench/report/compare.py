@@ -68,6 +68,21 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
     )
 
 
+def side_by_side(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a table: behind the figure of each run but the first its ratio to that."""
+    first, *others = comparison.runs
+    head = ["figure", "unit", first]
+    for name in others:
+        head += [name, f"{name} / {first}"]
+    rows = []
+    for row in comparison.rows:
+        line = [row.name, row.unit, row.cells[0]]
+        for cell, share in zip(row.cells[1:], row.ratios, strict=True):
+            line += [cell, "" if share is None else f"{share:.3f}"]
+        rows.append(line)
+    return head, rows
+
+
 def _refuse(runs: Sequence[RunResult]) -> None:
     if len(runs) < 2:
         raise NotComparable("a comparison takes two runs or more")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 
 from draftmark.bench.gates import standing
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
 from draftmark.bench.report.charts import charts
+from draftmark.bench.report.page import figures, named, page, section, table
 from draftmark.bench.request import RequestRecord
 from draftmark.bench.result import Drift, Gate, GateState, LogFinding, RunResult, RunState, Sample
 
@@ -18,31 +18,19 @@ def run_html(
     run: RunResult, records: Sequence[RequestRecord], samples: Sequence[Sample] = ()
 ) -> str:
     is_complete = run.state is RunState.COMPLETE
-    drawn = "".join(
-        f"<figure><h3>{escape(chart.title)}</h3>{chart.svg()}"
-        f"<figcaption>{escape(said)}</figcaption></figure>"
-        for chart, said in charts(run, records, samples)
-    )
     parts = [
         _header(run),
         _tiles(run) if is_complete else "",
-        f'<section class="charts">{drawn}</section>',
-        _section("Times, in ms", _distributions(run)) if is_complete else "",
-        _section("Figures", _figures(run)) if is_complete else "",
-        _section("Requests", _counts(run)),
-        _section("Gates", _gates(run.gates)),
-        _section("Declared and effective", _drift(run.drift)) if run.drift is not None else "",
-        _section("Server's log", _log(run.log)) if run.log is not None else "",
-        _section("Made with", _made_with(run)),
+        figures(charts(run, records, samples)),
+        section("Times, in ms", _distributions(run)) if is_complete else "",
+        section("Figures", _figures(run)) if is_complete else "",
+        section("Requests", _counts(run)),
+        section("Gates", _gates(run.gates)),
+        section("Declared and effective", _drift(run.drift)) if run.drift is not None else "",
+        section("Server's log", _log(run.log)) if run.log is not None else "",
+        section("Made with", _made_with(run)),
     ]
-    style = Path(__file__).with_name("style.css").read_text()
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(run.run_id)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{''.join(parts)}</main>\n</body>\n</html>\n"
-    )
+    return page(run.run_id, "".join(parts))
 
 
 def _header(run: RunResult) -> str:
@@ -89,7 +77,7 @@ def _distributions(run: RunResult) -> str:
         found = run.metrics[metric.definition.name]
         if found.n:
             row = [
-                _named(metric.definition.name, metric.definition.means),
+                named(metric.definition.name, metric.definition.means),
                 cells.number(found.n),
                 cells.number(found.mean),
                 *(cells.quantile(found, name) for name in cells.QUANTILES),
@@ -98,13 +86,13 @@ def _distributions(run: RunResult) -> str:
             ]
             rows.append([row[0], *map(escape, row[1:])])
     head = ["", "n", "mean", *cells.QUANTILES, "max", "p99, failures ∞"]
-    return _table(head, rows, numbers=True)
+    return table(head, rows, numbers=True)
 
 
 def _figures(run: RunResult) -> str:
     rows = [
         [
-            _named(name, definition.means),
+            named(name, definition.means),
             escape(cells.figure(run.figures[name])),
             "" if definition.unit == "share" else escape(definition.unit),
             escape(definition.basis.replace("_", " ")),
@@ -114,15 +102,15 @@ def _figures(run: RunResult) -> str:
     estimate = cells.number(run.spec.client_estimate)
     rows += [
         [
-            _named("accept", "Tokens a verify step emits, weighted by tokens."),
+            named("accept", "Tokens a verify step emits, weighted by tokens."),
             escape(cells.accept(run.spec)), "tok", "whole run",
         ],
         [
-            _named("accept, the client's guess", "Tokens an event; it decides nothing."),
+            named("accept, the client's guess", "Tokens an event; it decides nothing."),
             escape(estimate), "tok", "whole run",
         ],
     ]  # fmt: skip
-    return _table(["", "", "unit", "basis"], rows, numbers=True)
+    return table(["", "", "unit", "basis"], rows, numbers=True)
 
 
 def _counts(run: RunResult) -> str:
@@ -144,7 +132,7 @@ def _counts(run: RunResult) -> str:
         ]
         for incident in counts.incidents
     ]
-    return _table(["", ""], rows)
+    return table(["", ""], rows)
 
 
 def _gates(gates: Sequence[Gate]) -> str:
@@ -154,13 +142,13 @@ def _gates(gates: Sequence[Gate]) -> str:
         advice = f'<div class="advice">{escape(gate.advice)}</div>' if missed else ""
         rows.append(
             [
-                _named(gate.id, gate.evidence),
+                named(gate.id, gate.evidence),
                 f'<span class="pill {gate.state}">{gate.state}</span>',
                 f"{escape(gate.observed)}{advice}",
                 escape(gate.limit),
             ]
         )
-    return _table(["", "", "observed", "limit"], rows)
+    return table(["", "", "observed", "limit"], rows)
 
 
 def _drift(drift: Iterable[Drift]) -> str:
@@ -168,7 +156,7 @@ def _drift(drift: Iterable[Drift]) -> str:
         [escape(row.key), escape(row.state), escape(str(row.declared)), escape(str(row.effective))]
         for row in drift
     ]
-    return _table(["key", "", "declared", "effective"], rows)
+    return table(["key", "", "declared", "effective"], rows)
 
 
 def _log(log: Iterable[LogFinding]) -> str:
@@ -181,7 +169,7 @@ def _log(log: Iterable[LogFinding]) -> str:
         ]
         for row in log
     ]
-    return _table(["class", "lines", "limit", "examples"], rows)
+    return table(["class", "lines", "limit", "examples"], rows)
 
 
 def _made_with(run: RunResult) -> str:
@@ -205,21 +193,4 @@ def _made_with(run: RunResult) -> str:
         [escape(name), f"<code>{entry.sha256}</code>, {entry.bytes:,} bytes"]
         for name, entry in run.files.items()
     ]
-    return _table(["", ""], rows)
-
-
-def _named(name: str, means: str) -> str:
-    return f'<span title="{escape(means)}">{escape(name)}</span>'
-
-
-def _section(title: str, inside: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{inside}</section>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
-    """Cells are HTML already."""
-    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    top = f"<thead><tr>{titles}</tr></thead>" if any(head) else ""
-    kind = ' class="numbers"' if numbers else ""
-    return f'<div class="scroll"><table{kind}>{top}<tbody>{lines}</tbody></table></div>'
+    return table(["", ""], rows)

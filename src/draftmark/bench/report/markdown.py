@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from draftmark.bench.gates import standing
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
-from draftmark.bench.report.compare import Comparison
+from draftmark.bench.report.compare import Comparison, side_by_side
 from draftmark.bench.result import RunResult, RunState
 
 
@@ -20,17 +20,7 @@ def run_markdown(run: RunResult) -> str:
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """Ratios stand behind each run's figure, to the first run."""
-    first, *others = comparison.runs
-    head = ["figure", "unit", first]
-    for name in others:
-        head += [name, f"{name} / {first}"]
-    rows = []
-    for row in comparison.rows:
-        line = [row.name, row.unit, row.cells[0]]
-        for cell, ratio in zip(row.cells[1:], row.ratios, strict=True):
-            line += [cell, "" if ratio is None else f"{ratio:.3f}"]
-        rows.append(line)
+    head, rows = side_by_side(comparison)
     notes = [f"- {note}" for note in comparison.notes]
     return "\n".join([*table(head, rows), *([""] if notes else []), *notes]) + "\n"
 
