@@ -155,14 +155,10 @@ def _thought(draw: Draw, requests: list[Request], verdict: str) -> str:
     return f"Wish: {wishes}. Tools: {names}. {verdict}"
 
 
-def _fits(request: Request) -> str:
-    values = [f"{parameter.words} {spoken(value)}" for parameter, value in request.arguments]
-    return f"{request.tool.name} fits: {', '.join(values)}."
-
-
 def _calls(draw: Draw, requests: list[Request]) -> dict[str, Any]:
-    """An assistant's message that only calls."""
-    verdict = " ".join([_fits(request) for request in requests])
+    """An assistant's message that only calls. The thought names no values: copied twice, they would
+    be wrong twice as often."""
+    verdict = " ".join([f"{request.tool.name} fits." for request in requests])
     message = assistant("", _thought(draw, requests, verdict), thinking=draw.thinking)
     message["tool_calls"] = [
         {
