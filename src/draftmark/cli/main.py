@@ -1,7 +1,8 @@
 """`draftmark COMMAND ...`: finds the command, and is the one place where errors become exit codes.
 
-0 done, 1 failed, 2 the command line or a file it names is wrong, 130 stopped by Ctrl-C. A user's
-fault is one line, `error: ...`; anything else is a crash and shows its traceback.
+0 done, 1 failed, 2 the command line or a file it names is wrong (5 for `bench`, where 2 is a run
+that says nothing), 130 stopped by Ctrl-C. A user's fault is one line, `error: ...`; anything else
+is a crash and shows its traceback.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ COMMANDS = {
     "rerun": "run recorded plans again and compare",
     "stacks": "show what every process of a server is doing",
     "tune": "measure what a layer costs, and how to split them (`tune stages`)",
+    "bench": "measure any OpenAI-compatible server (`bench --help`)",
 }
 # Names that stay; what they do is not there yet.
 PLANNED = {
-    "bench": "measure a server",
     "verdict": "judge a change by measurements",
 }
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_BENCH_USAGE, EXIT_INTERRUPTED = 1, 2, 5, 130
 _USAGE = "usage: draftmark COMMAND [ARGUMENTS]"
 
 
@@ -42,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except DraftmarkError as error:
         print(f"error: {error.message}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, ConfigError | RequestError) else EXIT_FAILED
+        if not isinstance(error, ConfigError | RequestError):
+            return EXIT_FAILED
+        return EXIT_BENCH_USAGE if arguments[:1] == ["bench"] else EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

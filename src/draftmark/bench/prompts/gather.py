@@ -112,8 +112,8 @@ def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, Corpus
     if added.tokenizer_sha256 != tokenizer.sha256:
         raise ConfigError(
             f"corpus {name} was cut by another tokenizer ({added.tokenizer_sha256[:12]}) than the "
-            f"model's ({tokenizer.sha256[:12]}): give the same --tokenizer as then, or add the text again "
-            "under another name",
+            f"model's ({tokenizer.sha256[:12]}): give the same --tokenizer as then, or add the "
+            "text again under another name",
             param="corpus",
         )
     return sources.ledger, added

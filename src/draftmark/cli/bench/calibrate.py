@@ -1,0 +1,45 @@
+"""`draftmark bench calibrate`: what the load client carries on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draftmark.bench.calibrate import calibrate, write_calibration
+from draftmark.bench.tables import table
+from draftmark.cli.arguments import CommandParser
+
+
+def run(argv: list[str]) -> int:
+    parser = CommandParser(
+        "bench calibrate",
+        about="Find the rate of events that one client process carries, against a server whose "
+        "times are known. Do it on a machine that does nothing else.",
+        takes="[FLAGS]",
+    )
+    parser.own("--streams", type=int, default=128, help="Answers at a time. [default: 128]")
+    parser.own("--rate", type=float, default=50.0, help="Events a second of each. [default: 50]")
+    parser.own("--seconds", type=float, default=3.0, help="Of each try. [default: 3]")
+    parser.own("--out", type=Path, metavar="FILE", help="Where to keep it, for --calibration.")
+    given = parser.parse(argv)
+    found = calibrate(streams=given.streams, rate=given.rate, seconds=given.seconds)
+    head = ["streams", "events/s", "lag p50 ms", "lag p99 ms", "carried"]
+    rows = [
+        [
+            str(cell.streams),
+            f"{cell.written_rate:.0f}",
+            f"{cell.lag_p50_ms:.2f}",
+            f"{cell.lag_p99_ms:.2f}",
+            "yes" if cell.is_carried else "no",
+        ]
+        for cell in found.cells
+    ]
+    print(table(head, rows))
+    carried = "nothing" if found.rate is None else f"{found.rate:.0f} events a second"
+    print(
+        f"\none process carries {carried} with a lag (p99) of at most {found.lag_limit_ms:g} ms; "
+        f"the limit was the {found.bound}; load average before: {found.load_average:.2f}"
+    )
+    if given.out is not None:
+        write_calibration(found, given.out)
+        print(f"kept in {given.out}")
+    return 0 if found.rate is not None else 1

@@ -1,0 +1,65 @@
+"""`draftmark bench config`: declared settings against effective ones, or two servers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from draftmark.bench.adapters import make_adapter
+from draftmark.bench.declared.drift import differences, drift
+from draftmark.bench.declared.files import read_declared
+from draftmark.bench.result import DriftState, ServerState
+from draftmark.bench.tables import difference_table, drift_table
+from draftmark.cli.arguments import CommandParser
+from draftmark.cli.bench.server_flags import read_key
+from draftmark.core.errors import ConfigError
+
+
+def run(argv: list[str]) -> int:
+    parser = CommandParser(
+        "bench config",
+        about="Hold what a server runs with against a file that declares it (YAML, compose, or a "
+        "command line), or against another server. Status 2 when they differ.",
+        takes="--url URL (--declared FILE | --other URL) [FLAGS]",
+    )
+    parser.own("--url", required=True, help="Of the server.")
+    parser.own("--other", metavar="URL", help="Of another server.")
+    parser.own("--declared", type=Path, metavar="FILE", help="What the server should run with.")
+    parser.own("--service", help="Of a compose file.")
+    parser.own("--model", help="[default: the first that the server lists]")
+    parser.own("--adapter", default="auto", help="auto, draftmark, vllm, sglang or openai.")
+    parser.own("--pid", type=int, help="Of the server, where it runs here: vLLM's command line.")
+    parser.own("--api-key-file", type=Path, metavar="FILE", help="A key, alone in a file.")
+    parser.own("--all", action="store_true", help="Also what nobody declared.")
+    parser.own("--json", action="store_true", help="One line of JSON, all rows.")
+    given = parser.parse(argv)
+    if (given.declared is None) == (given.other is None):
+        raise ConfigError("either --declared FILE or --other URL")
+
+    def state_of(url: str, pid: int | None) -> ServerState:
+        key = read_key(given.api_key_file)
+        adapter = make_adapter(given.adapter, url, model=given.model, api_key=key, pid=pid)
+        state = adapter.before()
+        if state.config is None:
+            print(f"warning: {url} tells none of its settings", file=sys.stderr)
+        return state
+
+    state = state_of(given.url, given.pid)
+    if given.other is not None:
+        found = differences(state, state_of(given.other, None))
+        text = difference_table(found, names=(given.url, given.other))
+        print(_json(found) if given.json else text)
+        return 2 if found else 0
+    declared = read_declared(given.declared, service=given.service)
+    print(f"declared: {declared.path} ({declared.kind}), sha256 {declared.sha256}", file=sys.stderr)
+    rows = drift(declared, state)
+    print(_json(rows) if given.json else drift_table(rows, with_implicit=given.all))
+    return 2 if any(row.state is DriftState.DIFFERS for row in rows) else 0
+
+
+def _json(rows: Sequence[Any]) -> str:
+    return msgspec.json.encode(rows).decode()

@@ -1,0 +1,199 @@
+"""`draftmark bench ledger ACTION`: what of a corpus has been sent to a server, and what is left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from draftmark.bench.adapters import make_adapter
+from draftmark.bench.ledger.audit import audit, export
+from draftmark.bench.ledger.choose import Order
+from draftmark.bench.ledger.corpus import read_corpus
+from draftmark.bench.ledger.entries import Use
+from draftmark.bench.ledger.ledger import Ledger
+from draftmark.bench.ledger.state import CorpusState, summary
+from draftmark.bench.profile import load_profile
+from draftmark.bench.tables import table
+from draftmark.bench.tokenizer import BenchTokenizer, FileTokenizer, find_tokenizer
+from draftmark.cli.arguments import CommandParser
+from draftmark.core.errors import ConfigError
+
+_FIGURES = ("num_tokens", "imported", "left", "largest_free")
+_HEAD = [
+    "corpus",
+    "tokens",
+    "imported",
+    "left",
+    "largest free",
+    "open",
+    "used",
+    "void",
+    "runs left",
+]
+
+
+def run(argv: list[str]) -> int:
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError(f"which action? {', '.join(_ACTIONS)}")
+    action, rest = argv[0], argv[1:]
+    if action not in _ACTIONS:
+        raise ConfigError(f"bench ledger takes {', '.join(_ACTIONS)}; got {action}")
+    return _ACTIONS[action](rest)
+
+
+def _parser(action: str, *, about: str, takes: str) -> CommandParser:
+    parser = CommandParser(f"bench ledger {action}", about=about, takes=f"--ledger FILE {takes}")
+    parser.own("--ledger", type=Path, required=True, metavar="FILE", help="The ledger.")
+    return parser
+
+
+def _add(argv: list[str]) -> int:
+    parser = _parser(
+        "add",
+        about="Cut texts into tokens and enter them as a corpus. The tokens lie beside the ledger.",
+        takes="--name NAME (--tokenizer X | --url URL) TEXT ...",
+    )
+    parser.own("texts", nargs="*", type=Path, metavar="TEXT", help="Files, in this order.")
+    parser.own("--name", required=True, help="Of the corpus.")
+    parser.own("--tokenizer", metavar="X", help="Folder, tokenizer.json or hub id.")
+    parser.own("--url", help="A server that has /tokenize, where there is no tokenizer file.")
+    parser.own("--note", default="", help="For readers.")
+    given = parser.parse(argv)
+    if not given.texts:
+        raise ConfigError("which texts? At least one file")
+    corpus = read_corpus(given.texts, name=given.name, tokenizer=_tokenizer(given))
+    _show([Ledger(given.ledger).add(corpus, note=given.note)], run_tokens=None)
+    return 0
+
+
+def _import(argv: list[str]) -> int:
+    parser = _parser(
+        "import",
+        about="Enter that a corpus was used up to a token by runs that this ledger does not know.",
+        takes="--corpus NAME --used-until N",
+    )
+    parser.own("--corpus", required=True, help="Entered before with `add`.")
+    parser.own("--used-until", type=int, required=True, metavar="N", help="The first unused token.")
+    parser.own("--note", default="", help="For readers.")
+    given = parser.parse(argv)
+    ledger = Ledger(given.ledger)
+    _show(
+        [ledger.import_used(given.corpus, used_until=given.used_until, note=given.note)],
+        run_tokens=None,
+    )
+    return 0
+
+
+def _reserve(argv: list[str]) -> int:
+    parser = _parser(
+        "reserve",
+        about="Take a window for a run of another tool. It counts as used from now on.",
+        takes="--corpus NAME --run-id ID --prompts N --tokens N",
+    )
+    parser.own("--corpus", required=True, help="Of the ledger.")
+    parser.own("--run-id", required=True, help="Who uses it.")
+    parser.own("--prompts", type=int, required=True, metavar="N", help="Prompts of the run.")
+    parser.own("--tokens", type=int, required=True, metavar="N", help="Tokens of a prompt.")
+    parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of the window.")
+    parser.own("--start-id", help="Of the server's start, for --use paired.")
+    given = parser.parse(argv)
+    order = Order(
+        num_prompts=given.prompts,
+        prompt_tokens=given.tokens,
+        use=Use(given.use),
+        start_id=given.start_id,
+        isolated=False,
+    )
+    ledger = Ledger(given.ledger)
+    reservation = ledger.reserve(given.run_id, given.corpus, order)
+    ledger.commit(reservation.line_sha)
+    print(json.dumps({"corpus": given.corpus, "window": [reservation.start, reservation.end]}))
+    return 0
+
+
+def _status(argv: list[str]) -> int:
+    parser = _parser("status", about="What is left of each corpus.", takes="[--profile PROFILE]")
+    parser.own("--profile", help="How many of its runs are left.")
+    parser.own("--json", action="store_true", help="One line of JSON.")
+    given = parser.parse(argv)
+    run_tokens = None
+    if given.profile is not None:
+        profile = load_profile(given.profile).profile
+        run_tokens = profile.n_requests * profile.isl
+    corpora = list(Ledger(given.ledger).state().corpora.values())
+    if given.json:
+        named = {one.added.corpus: summary(one, run_tokens=run_tokens) for one in corpora}
+        print(json.dumps(named))
+    else:
+        _show(corpora, run_tokens=run_tokens)
+    return 0
+
+
+def _audit(argv: list[str]) -> int:
+    parser = _parser(
+        "audit",
+        about="Check the chain, that no fresh window overlaps another, and, with --runs, that "
+        "every run has the window that it says it had. Status 1 when something is wrong.",
+        takes="[--runs DIR]",
+    )
+    parser.own("--runs", type=Path, metavar="DIR", help="Folder of runs.")
+    given = parser.parse(argv)
+    faults = audit(Ledger(given.ledger), runs=given.runs)
+    print("\n".join(faults) if faults else "chain intact, no window twice")
+    return 1 if faults else 0
+
+
+def _export(argv: list[str]) -> int:
+    given = _parser("export", about="Everything, as JSON.", takes="").parse(argv)
+    print(json.dumps(export(Ledger(given.ledger).state()), indent=1))
+    return 0
+
+
+def _repair(argv: list[str]) -> int:
+    given = _parser(
+        "repair",
+        about="Cut off a last line that was torn by a crash, and enter that this was done.",
+        takes="",
+    ).parse(argv)
+    print(f"{Ledger(given.ledger).repair()} bytes cut off")
+    return 0
+
+
+def _tokenizer(given: argparse.Namespace) -> BenchTokenizer:
+    if given.url is None:
+        if given.tokenizer is None:
+            raise ConfigError("--tokenizer X or --url URL says how to cut the text")
+        path = Path(given.tokenizer)
+        return FileTokenizer(path / "tokenizer.json" if path.is_dir() else path)
+    adapter = make_adapter("auto", given.url)
+    found = find_tokenizer(
+        given.tokenizer,
+        control=adapter.control,
+        model=adapter.model,
+        is_served=adapter.accepts.tokenize,
+    )
+    if found is None:
+        raise ConfigError(f"{given.url} has no /tokenize: --tokenizer X")
+    return found
+
+
+def _show(corpora: list[CorpusState], *, run_tokens: int | None) -> None:
+    rows = []
+    for corpus in corpora:
+        found = summary(corpus, run_tokens=run_tokens)
+        figures = [found[name] for name in _FIGURES]
+        rows.append([corpus.added.corpus, *figures, *found["windows"].values(), found["runs_left"]])
+    print(table(_HEAD, rows))
+
+
+_ACTIONS: dict[str, Callable[[list[str]], int]] = {
+    "add": _add,
+    "import": _import,
+    "reserve": _reserve,
+    "status": _status,
+    "audit": _audit,
+    "export": _export,
+    "repair": _repair,
+}

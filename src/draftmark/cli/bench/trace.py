@@ -1,0 +1,116 @@
+"""`draftmark bench trace`: replay a recorded load at its own times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draftmark.bench.arrivals import trace_times
+from draftmark.bench.profile import Endpoint, Mode, Profile
+from draftmark.bench.prompts.random_ids import salt_of
+from draftmark.bench.result import Role
+from draftmark.bench.screen import Ui, open_screen
+from draftmark.bench.session import Session, Work, open_session
+from draftmark.bench.trace_prompts import Fitted, Over, fit_rows, trace_prompts
+from draftmark.bench.traces import TraceFormat, read_trace
+from draftmark.cli.arguments import CommandParser
+from draftmark.cli.bench.run import show
+from draftmark.cli.bench.server_flags import (
+    add_run_flags,
+    add_server_flags,
+    new_name,
+    settings_from,
+    status_of,
+)
+
+
+def run(argv: list[str]) -> int:
+    parser = CommandParser(
+        "bench trace",
+        about="Replay a trace: arrivals, lengths and shared prefixes as recorded, tokens made from "
+        "a seed.",
+        takes="--url URL --trace FILE --format FORMAT [FLAGS]",
+    )
+    add_server_flags(parser)
+    parser.own("--trace", type=Path, required=True, metavar="FILE", help="The recorded load.")
+    parser.own(
+        "--format", required=True, choices=[one.value for one in TraceFormat], help="Of the file."
+    )
+    parser.own("--limit", type=int, help="Rows from the beginning.")
+    parser.own("--speed", type=float, default=1.0, help="As many times as fast. [default: 1]")
+    parser.own("--spread-ticks", action="store_true", help="Spread arrivals recorded in ticks.")
+    parser.own("--max-isl", type=int, help="Longest prompt, in tokens.")
+    parser.own("--over", choices=[one.value for one in Over], help="What longer prompts become.")
+    parser.own("--seed", type=int, default=1, help="Of tokens and spreading.")
+    parser.own("--timeout", type=float, default=600.0, metavar="S", help="Of one request.")
+    parser.own("--stop-at-eos", action="store_true", help="Let answers end before their length.")
+    add_run_flags(parser)
+    given = parser.parse(argv)
+    rows = read_trace(given.trace, TraceFormat(given.format), limit=given.limit)
+    fitted = fit_rows(
+        rows, max_isl=given.max_isl, over=None if given.over is None else Over(given.over)
+    )
+    times = trace_times(
+        [row.at_s for row in fitted.rows],
+        speed=given.speed,
+        spread_ticks=given.spread_ticks,
+        seed=given.seed,
+    )
+    settings = settings_from(given, ["trace", *argv])
+    profile = _profile(
+        given.trace,
+        fitted,
+        seed=given.seed,
+        timeout_s=given.timeout,
+        to_length=not given.stop_at_eos,
+    )
+    name = given.run_id or new_name(profile.name)
+    ui = Ui(given.ui)
+    with open_screen(ui, steps=1) as screen:
+        session = open_session(settings, screen)
+        if fitted.told is not None:
+            screen.warn(fitted.told)
+        screen.stage(name)
+        work = _work(session, profile, fitted, times, run_id=name, trace=given.trace)
+        _, result = session.run(work, role=Role.MEASURE, run_id=name)
+    if ui is not Ui.JSON:
+        show([result])
+    return status_of([], [result])
+
+
+def _profile(
+    trace: Path, fitted: Fitted, *, seed: int, timeout_s: float, to_length: bool
+) -> Profile:
+    """As long as the longest rows; what each request asks for is its own."""
+    rows = fitted.rows
+    has_texts = any(row.isl is None for row in rows)
+    has_chats = any(row.messages is not None for row in rows)
+    texts = Endpoint.CHAT if has_chats else Endpoint.COMPLETIONS
+    return Profile(
+        name=trace.stem,
+        mode=Mode.TRACE,
+        n_requests=len(rows),
+        isl=max((row.isl for row in rows if row.isl is not None), default=1),
+        osl=max(row.osl for row in rows),
+        ignore_eos=to_length,
+        endpoint=texts if has_texts else Endpoint.COMPLETIONS_IDS,
+        seed=seed,
+        warm_runs=0,
+        timeout_s=timeout_s,
+    )
+
+
+def _work(
+    session: Session,
+    profile: Profile,
+    fitted: Fitted,
+    times: list[float],
+    *,
+    run_id: str,
+    trace: Path,
+) -> Work:
+    allowed, lead = None, []
+    if profile.endpoint is Endpoint.COMPLETIONS_IDS:
+        tokenizer = session.plain_ids()
+        allowed, lead = tokenizer.plain_ids, tokenizer.lead
+    prompts = trace_prompts(fitted.rows, allowed, salt=salt_of(run_id, profile.seed), lead=lead)
+    return Work(profile=profile, files={"trace": trace}, prompts=prompts, times=times)
