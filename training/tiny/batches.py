@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from training.tiny.batch import Batch
 from training.tiny.conversation import Conversation, Split
 from training.tiny.data.arithmetic import arithmetic_conversation, drill_conversation
+from training.tiny.data.extraction import extraction_conversation
 from training.tiny.data.prose import draw_prose, read_books
 from training.tiny.data.small_talk import small_talk_conversation
 from training.tiny.data.tools import tool_conversation, tool_session
@@ -23,11 +24,12 @@ from training.tiny.rendering import Document, encode
 Draw = Callable[..., Conversation]
 # Kinds of conversations and how often each is drawn. Nearly half of all are without thinking.
 MIXTURE: tuple[tuple[Draw, float], ...] = (
-    (arithmetic_conversation, 0.40),
-    (drill_conversation, 0.04),
-    (tool_conversation, 0.32),
-    (tool_session, 0.12),
-    (small_talk_conversation, 0.12),
+    (arithmetic_conversation, 0.33),
+    (drill_conversation, 0.03),
+    (tool_conversation, 0.28),
+    (tool_session, 0.14),
+    (extraction_conversation, 0.13),
+    (small_talk_conversation, 0.09),
 )
 THINKING_SHARE = 0.55
 # Rows of nothing but prose; all others end with a piece of it where no conversation fits any more.

@@ -64,8 +64,9 @@ def test_the_past_is_learned_as_it_stands() -> None:
         assert "".join(text for text, _ in parts) + "\n" == render(conversation)
         answers = [text for text, answer in parts if answer]
         turns = [m for m in conversation.messages if m["role"] == "assistant"]
-        assert len(answers) == len(turns) >= 3
-        assert sum("<tool_call>" in answer for answer in answers) == (len(turns) + 1) // 2
+        assert len(answers) == len(turns) >= 2
+        called = [bool(turn.get("tool_calls")) for turn in turns]
+        assert ["<tool_call>" in answer for answer in answers] == called
         assert not any("<think>" in answer for answer in answers)
         assert [text for text, answer in segments(conversation) if answer] == answers[-1:]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from training.tiny.conversation import Conversation, Split
+from training.tiny.data.extraction import extraction_conversation
 from training.tiny.data.small_talk import (
     MATERIAL,
     QUESTIONS,
@@ -212,6 +213,37 @@ def test_draws_are_deterministic(split: Split, thinking: bool) -> None:
         ]
 
     assert drawn() == drawn()
+
+
+@both
+def test_extracted_values_are_those_of_the_text(split: Split) -> None:
+    random, compared = Random(19), 0
+    for index in range(300):
+        conversation = extraction_conversation(random, split, thinking=index % 2 == 0)
+        question, answer = conversation.messages
+        lines = answer["content"].split("\n")
+        assert len(lines) % 2 == 0 and 4 <= len(lines) <= 12
+        for name, value in zip(lines[::2], lines[1::2], strict=True):
+            assert name in question["content"]
+            compared += value not in ("true", "false")
+            assert value in ("true", "false") or value in question["content"]
+    assert compared > 600
+
+
+@both
+def test_questions_about_tools_are_answered_by_their_names(split: Split) -> None:
+    random, seen = Random(23), 0
+    for _ in range(200):
+        conversation = tool_session(random, split, thinking=True)
+        tools = offered(conversation)
+        lists = {", ".join(tools), *(", ".join(one["properties"]) for one in tools.values())}
+        for message in conversation.messages:
+            if "my tools." in message.get("reasoning_content", "") or message.get(
+                "reasoning_content", ""
+            ).startswith("The parameters"):
+                seen += 1
+                assert message["content"] in lists
+    assert seen > 80
 
 
 def name_words(material: Material) -> dict[str, set[str]]:

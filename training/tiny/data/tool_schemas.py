@@ -195,8 +195,10 @@ def _camel(name: str) -> str:
 
 
 def schema(random: Random, material: Material, tool: Tool) -> dict[str, Any]:
-    """The tool in OpenAI's form, with a description in one of the material's wordings."""
+    """The tool in OpenAI's form, with a description in one of the material's wordings. One in three
+    does without descriptions of its parameters."""
     properties = {}
+    is_described = random.random() < 0.65
     wordings = material.wordings
     for parameter in tool.parameters:
         words = parameter.words
@@ -209,7 +211,9 @@ def schema(random: Random, material: Material, tool: Tool) -> dict[str, Any]:
         )
         if not parameter.required and random.random() < 0.3:
             description += " (optional)"
-        entry: dict[str, Any] = {"type": parameter.type, "description": description}
+        entry: dict[str, Any] = {"type": parameter.type}
+        if is_described:
+            entry["description"] = description
         if parameter.options:
             entry["enum"] = list(parameter.options)
         properties[parameter.name] = entry

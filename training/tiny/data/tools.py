@@ -43,6 +43,14 @@ _REFUSALS = (
     "None of my tools can {w}.",
     "Sorry, I have no tool that can {w}.",
 )
+_WHICH_TOOLS = ("Which tools do you have?", "List your tools.", "What tools are there?")
+_WHAT_IT_TAKES = (
+    "Which parameters does {t} have?",
+    "What does {t} take?",
+    "Parameters of {t}?",
+    "What do you need to {w}?",
+    "What must I tell you so that you can {w}?",
+)
 _NOT_IN_RESULTS = ("sentence", "path", "state", ENUM)
 
 
@@ -89,15 +97,20 @@ def tool_conversation(
 
 
 def tool_session(random: Random, split: Split, *, thinking: bool) -> Conversation:
-    """Two to five requests to the same few tools, with their calls, results and answers: many
-    calls for one list of tools, which is the longest part of every other conversation."""
+    """Two to six requests to the same few tools, with their calls, results and answers, and
+    questions about the tools: many answers for one list of tools, which is the longest part of
+    every other conversation. Results are mostly short."""
     material = MATERIAL[split]
     wishes = draw_wishes(random, material, 2 + int(random.random() * 2))
     tools = draw_tools(random, material, wishes, as_many_as=3)
     draw = Draw(random, split, thinking, material, tools, random.sample(tools, len(tools)))
     messages: Messages = []
-    for _ in range(1 + int(random.random() * 4)):
-        messages += _call_with_result(draw, pick(random, tools))
+    for _ in range(1 + int(random.random() * 5)):
+        if random.random() < 0.25:
+            messages += _about_tools(draw)
+        else:
+            tool, is_short = pick(random, tools), random.random() < 0.7
+            messages += [*_call(draw, tool), *(_done(draw) if is_short else _result(draw))]
     messages += _call(draw, pick(random, tools))
     return Conversation(
         kind="session", messages=tuple(messages), tools=draw.schemas(), thinking=thinking
@@ -219,8 +232,7 @@ def _result(draw: Draw) -> Messages:
         content = json.dumps({"error": failure}) if chance < 0.08 else f"error: {failure}"
         return _reported(draw, content, f"Error: {failure}.", f"That did not work: {failure}.")
     if chance < 0.2:
-        content = pick(random, ("ok", '{"ok": true}', '{"status": "ok"}', "done"))
-        return _reported(draw, content, "It worked.", "Done.")
+        return _done(draw)
     values: dict[str, Any] = {}
     count = pick(random, (1, 1, 2, 2, 3))
     while len(values) < count:
@@ -233,6 +245,27 @@ def _result(draw: Draw) -> Messages:
     answer = ", ".join(facts[:-1]) + (" and " if len(facts) > 1 else "") + facts[-1] + "."
     content = json.dumps(values, ensure_ascii=False) if chance < 0.8 else said
     return _reported(draw, content, f"Result: {said}.", "T" + answer[1:])
+
+
+def _done(draw: Draw) -> Messages:
+    content = pick(draw.random, ("ok", '{"ok": true}', '{"status": "ok"}', "done"))
+    return _reported(draw, content, "It worked.", "Done.")
+
+
+def _about_tools(draw: Draw) -> Messages:
+    """Which tools there are, or what one of them takes: names found in the list alone."""
+    random = draw.random
+    if random.random() < 0.2:
+        question, thought = pick(random, _WHICH_TOOLS), "The names of my tools."
+        names = [tool.name for tool in draw.offered]
+    else:
+        tool = pick(random, draw.offered)
+        question = pick(random, _WHAT_IT_TAKES).format(
+            t=tool.name, w=f"{tool.verb} the {tool.noun}"
+        )
+        thought = f"The parameters of {tool.name}."
+        names = [parameter.name for parameter in tool.parameters]
+    return [user(question), assistant(", ".join(names), thought, thinking=draw.thinking)]
 
 
 def _be(words: str) -> str:
