@@ -98,6 +98,7 @@ class Asker:
     ) -> None:
         self.model = model
         self.stopped: str | None = None
+        self.was_interrupted = False
         self._broken_in_a_row = 0
         self._target = parse_url(url)
         self._api_key = api_key
@@ -123,7 +124,7 @@ class Asker:
         try:
             asyncio.run(self._ask_all(asks, in_flight, keep))
         except KeyboardInterrupt:
-            self.stopped = "interrupted"
+            self.stopped, self.was_interrupted = "interrupted", True
         return [replies.get(i) or _not_sent(i, ask, self.stopped) for i, ask in enumerate(asks)]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Ask:

@@ -11,7 +11,7 @@ import msgspec
 
 from draftmark.bench.counters import server_report
 from draftmark.bench.gates import Evidence, run_gates
-from draftmark.bench.manifest import mask_command
+from draftmark.bench.masking import masked_command
 from draftmark.bench.measure import withhold
 from draftmark.bench.metrics import METRICS_VERSION
 from draftmark.bench.result import RunResult, RunState, Times
@@ -48,7 +48,7 @@ def assemble(
         verdict=occasion.verdict,
         config_id=occasion.config_id,
         start_id=evidence.before.start_id,
-        command=mask_command(occasion.command),
+        command=masked_command(occasion.command),
         profile=evidence.profile,
         time=Times(started=occasion.started, ended=occasion.ended, wall_s=measured.wall_s),
         client=evidence.client,

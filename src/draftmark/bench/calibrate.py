@@ -21,6 +21,7 @@ import numpy as np
 from draftmark.bench.client.load import LoadResult, run_load
 from draftmark.bench.profile import Mode
 from draftmark.bench.request import PlannedRequest
+from draftmark.bench.single_file import read_value
 from draftmark.bench.truth.process import TruthProcess, truth_process
 from draftmark.bench.truth.script import Exchange, Reply, Script
 from draftmark.core.errors import ConfigError
@@ -105,16 +106,9 @@ def calibrate(*, streams: int = 128, rate: float = 50.0, seconds: float = 3.0) -
     )
 
 
-def write_calibration(calibration: Calibration, path: Path) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n")
-
-
 def read_calibration(path: Path) -> Calibration:
     """Raises `ConfigError` for a file that is none."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Calibration)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path}: no calibration of the client ({error})") from error
+    return read_value(path, Calibration)
 
 
 def _search(

@@ -104,6 +104,12 @@ def scan_log(
     return [_finding(one, lines, limits.get(one.name, one.limit)) for one in CLASSES]
 
 
+def check_allowed(allowed: Iterable[str]) -> None:
+    """Before a run. Raises `ConfigError` for what is no regular expression."""
+    for pattern in allowed:
+        _compiled(pattern)
+
+
 def _finding(one: LogClass, lines: list[str], limit: int | None) -> LogFinding:
     found = [line[:_MAX_LINE] for line in lines if one.pattern.search(line)]
     return LogFinding(klass=one.name, count=len(found), limit=limit, examples=found[:_MAX_EXAMPLES])

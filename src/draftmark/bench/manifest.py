@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,9 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-MASKED = "***"
+from draftmark.bench.masking import MASKED, is_secret, masked_command
 
-_SECRET = re.compile(r"(^|[-_])(key|secret|password|passwd|token|credentials?)$", re.IGNORECASE)
 # What may change a measurement, and nothing else of somebody's environment.
 _TOLD = (
     "CUDA_",
@@ -92,7 +90,7 @@ def take_manifest(files: Mapping[str, Path], command: Sequence[str]) -> Manifest
         code=code,
         uncommitted_sha256=uncommitted,
         files=[_file(role, path) for role, path in sorted(files.items())],
-        command=mask_command(command),
+        command=masked_command(command),
         environment=_environment(os.environ),
         python=platform.python_version(),
         packages={found.name: found.version for found in distributions()},
@@ -117,27 +115,13 @@ def changes(start: Manifest, end: Manifest) -> list[str]:
     ]
 
 
-def mask_command(command: Sequence[str]) -> list[str]:
-    """The value of `--api-key` and the like, in both forms, is not told."""
-    masked: list[str] = []
-    hides_next = False
-    for word in command:
-        flag, equals, _ = word.partition("=")
-        is_secret = flag.startswith("--") and _SECRET.search(flag) is not None
-        masked.append(
-            MASKED if hides_next else f"{flag}={MASKED}" if is_secret and equals else word
-        )
-        hides_next = is_secret and not equals
-    return masked
-
-
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     told = {
         name: value
         for name, value in variables.items()
         if name.startswith(_TOLD) or name in _TOLD_NAMES
     }
-    return {name: MASKED if _SECRET.search(name) else told[name] for name in sorted(told)}
+    return {name: MASKED if is_secret(name) else told[name] for name in sorted(told)}
 
 
 def _file(role: str, path: Path) -> ManifestFile:

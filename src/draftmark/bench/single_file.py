@@ -18,11 +18,16 @@ from draftmark.core.errors import ConfigError
 _Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
+def check_new(path: Path) -> None:
+    """Before the work whose result goes there. Raises `ConfigError` when there is one already."""
+    if path.exists():
+        raise ConfigError(f"{path} is there already: results are not written over")
+
+
 def write_value(path: Path, value: msgspec.Struct) -> None:
     """Raises `ConfigError` when the file is there already, `StoreError` when it cannot be
     written."""
-    if path.exists():
-        raise ConfigError(f"{path} is there already: results are not written over")
+    check_new(path)
     part = path.with_name(path.name + PART)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

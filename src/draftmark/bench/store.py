@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import IO, TypeVar
 
 import msgspec
@@ -33,15 +34,15 @@ T = TypeVar("T")
 
 
 class StoreError(DraftmarkError):
-    """A run's folder could not be written or read."""
+    """A result could not be written, or does not read back."""
 
     code = "store_error"
 
 
 class RunFolder:
-    """A run being written: made before its first request, so that a folder that cannot be written
-    costs no run. Raises `ConfigError` when there is such a run already, `StoreError` when the disk
-    is full or takes no more."""
+    """A run being written, for `with`: made before its first request, so that a folder that cannot
+    be written costs no run. Raises `ConfigError` when there is such a run already, `StoreError`
+    when the disk is full or takes no more."""
 
     def __init__(self, runs: Path, run_id: str) -> None:
         is_name = run_id != "" and Path(run_id).name == run_id
@@ -57,6 +58,19 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"{self.part} cannot be made: {error.strerror}") from error
         self._files: dict[str, FileEntry] = {}
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """A run that never wrote a row leaves no folder."""
+        if self.part.is_dir() and not any(self.part.iterdir()):
+            self.part.rmdir()
 
     def write_records(self, records: Sequence[RequestRecord]) -> None:
         self._write_rows(REQUESTS, records, RequestRecord)
@@ -136,26 +150,38 @@ class RunFolder:
 
 
 def load_run(folder: Path) -> RunResult:
-    """`run.json`, of a folder whose files are those that were written. Raises `StoreError`."""
+    """`run.json`, of a folder whose files are those that were written. Raises `ConfigError`, like
+    the two below: somebody named a folder that is no run."""
     if folder.name.endswith(PART):
-        raise StoreError(f"{folder} is no result: its writing broke off")
-    result = _read_one(folder / RUN, RunResult)
+        raise ConfigError(f"{folder} is no result: its writing broke off")
+    with _named_by_somebody():
+        result = _read_one(folder / RUN, RunResult)
     for name, entry in result.files.items():
         if not (folder / name).exists():
-            raise StoreError(f"{folder / name} is gone")
+            raise ConfigError(f"{folder / name} is gone")
         if _entry(folder / name) != entry:
-            raise StoreError(f"{folder / name} is not the file that was written")
+            raise ConfigError(f"{folder / name} is not the file that was written")
     return result
 
 
 def load_records(folder: Path) -> list[RequestRecord]:
-    return list(_read_rows(folder / REQUESTS, RequestRecord))
+    with _named_by_somebody():
+        return list(_read_rows(folder / REQUESTS, RequestRecord))
 
 
 def load_samples(folder: Path) -> list[Sample]:
     """Empty where the run has none."""
     path = folder / SAMPLES
-    return list(_read_rows(path, Sample)) if path.exists() else []
+    with _named_by_somebody():
+        return list(_read_rows(path, Sample)) if path.exists() else []
+
+
+@contextmanager
+def _named_by_somebody() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise ConfigError(error.message) from error
 
 
 def _compress(file: IO[bytes], lines: Iterable[bytes]) -> None:

@@ -1,30 +1,15 @@
-"""Results of the commands that measure no speed, as Markdown tables that read well in a terminal,
-too."""
+"""Results of the commands that measure no speed, for a terminal and for a document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from draftmark.bench.conc import ConcResult
 from draftmark.bench.declared import Difference
 from draftmark.bench.quality import Paired, QualityResult, QuickResult
-from draftmark.bench.result import Drift, DriftState, LogFinding
+from draftmark.bench.report.table import table
+from draftmark.bench.result import Drift, DriftState
 from draftmark.bench.suite import SuiteComparison, SuiteResult
-
-_MAX_CELL = 100
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns padded to their widest cell; None is `-`, a float has four places at most."""
-    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
 
 
 def suite_table(result: SuiteResult) -> str:
@@ -118,22 +103,6 @@ def difference_table(rows: Sequence[Difference], *, names: tuple[str, str]) -> s
     if not rows:
         return f"{names[0]} and {names[1]} tell no difference"
     return table(["setting", *names], [[row.key, row.a, row.b] for row in rows])
-
-
-def log_table(findings: Sequence[LogFinding]) -> str:
-    rows = [
-        [one.klass, one.count, one.limit, one.examples[0] if one.examples else None]
-        for one in findings
-    ]
-    return table(["class", "lines", "limit", "first"], rows)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    text = " ".join(text.split()).replace("|", "\\|")
-    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
 
 
 def _signed(value: float | None) -> str | None:

@@ -1,7 +1,7 @@
 """`draftmark COMMAND ...`: finds the command, and is the one place where errors become exit codes.
 
-0 done, 1 failed, 2 the command line or a file it names is wrong (5 for `bench`, where 2 is a run
-that says nothing), 130 stopped by Ctrl-C. A user's fault is one line, `error: ...`; anything else
+0 done, 1 failed, 2 the command line or a file it names is wrong, 130 stopped by Ctrl-C; `bench` has
+its own (`cli/bench/status.py`). A user's fault is one line, `error: ...`; anything else
 is a crash and shows its traceback.
 """
 
@@ -30,7 +30,7 @@ COMMANDS = {
 PLANNED = {
     "verdict": "judge a change by measurements",
 }
-EXIT_FAILED, EXIT_USAGE, EXIT_BENCH_USAGE, EXIT_INTERRUPTED = 1, 2, 5, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _USAGE = "usage: draftmark COMMAND [ARGUMENTS]"
 
 
@@ -43,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except DraftmarkError as error:
         print(f"error: {error.message}", file=sys.stderr)
-        if not isinstance(error, ConfigError | RequestError):
-            return EXIT_FAILED
-        return EXIT_BENCH_USAGE if arguments[:1] == ["bench"] else EXIT_USAGE
+        if arguments[:1] == ["bench"]:
+            from draftmark.cli.bench.status import of_error
+
+            return of_error(error)
+        return EXIT_USAGE if isinstance(error, ConfigError | RequestError) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

@@ -8,18 +8,17 @@ from draftmark.bench.quality import QualityResult, compare_paired
 from draftmark.bench.quality.gates import no_degenerate, non_inferior, same_start
 from draftmark.bench.quality.quick import QuickResult, QuickRow
 from draftmark.bench.quality.run import Item
-from draftmark.bench.result import Drift, DriftState, GateState, LogFinding
+from draftmark.bench.report.table import table
+from draftmark.bench.result import Drift, DriftState, GateState
 from draftmark.bench.suite import SuiteResult, SuiteRow, compare_suites, no_new_failure
 from draftmark.bench.tables import (
     conc_table,
     difference_table,
     drift_table,
-    log_table,
     quality_text,
     quick_table,
     suite_comparison_table,
     suite_table,
-    table,
 )
 
 
@@ -30,6 +29,8 @@ def test_cells_are_padded_and_cannot_break_the_table() -> None:
     assert lines[2].startswith("| -     | x \\| y z ")
     assert lines[3].startswith("| 1.235 | www")
     assert "w... |" in lines[3]
+    numbers = table(["a", "bcd"], [["x", 7]], numbers=True).splitlines()
+    assert numbers[1:] == ["| -- | --: |", "| x  |   7 |"]
 
 
 def _row(one: str, *, passed: bool, seconds: float | None, tokens: int | None) -> SuiteRow:
@@ -160,5 +161,3 @@ def test_the_other_tables() -> None:
     assert "| b " in drift_table(rows, with_implicit=True)
     assert "| tp " in difference_table([Difference("tp", 1, None)], names=("x", "y"))
     assert difference_table([], names=("x", "y")) == "x and y tell no difference"
-    finding = LogFinding(klass="nan", count=1, limit=0, examples=["NaN in layer 3"])
-    assert "NaN in layer 3" in log_table([finding])

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftmark.bench.manifest import Manifest, _checkout, changes, mask_command, take_manifest
+from draftmark.bench.manifest import Manifest, _checkout, changes, take_manifest
+from draftmark.bench.masking import masked_command
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path):
 
 
 def test_keys_are_not_told(monkeypatch: pytest.MonkeyPatch):
-    said = mask_command(["run", "--api-key", "s3cret", "--max-tokens", "5", "--hf-token=s3cret"])
+    said = masked_command(["run", "--api-key", "s3cret", "--max-tokens", "5", "--hf-token=s3cret"])
     assert said == ["run", "--api-key", "***", "--max-tokens", "5", "--hf-token=***"]
     monkeypatch.setenv("HF_TOKEN", "s3cret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

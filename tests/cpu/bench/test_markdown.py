@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from draftmark.bench.report import cells
-from draftmark.bench.report.markdown import run_markdown, table
+from draftmark.bench.report.markdown import run_markdown
 from draftmark.bench.request import Failure
 from draftmark.bench.result import Incident
 from tests.fakes.bench_result import result
@@ -66,7 +66,3 @@ def test_a_broken_run_shows_no_figure():
     assert "out_tok_s" not in text and "ttft_ms" not in text
     assert "- The server died at request 40 (reset); 3 more failed of it" in text
     assert "- 40 of 41 requests succeeded; failures: 1 reset" in text
-
-
-def test_a_cell_breaks_no_table():
-    assert table(["a"], [["x|y\nz"]])[2] == "| x\\|y z |"

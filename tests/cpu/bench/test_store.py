@@ -70,7 +70,7 @@ def test_what_is_not_finished_is_no_result(tmp_path: Path):
     folder = RunFolder(tmp_path, "run-1")
     folder.write_records(RECORDS)
     assert not (tmp_path / "run-1").exists()
-    with pytest.raises(StoreError, match="broke off"):
+    with pytest.raises(ConfigError, match="broke off"):
         load_run(folder.part)
     assert load_records(folder.part) == RECORDS
 
@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(StoreError, match=r"run\.json could not be written \(No space left"):
         folder.finish(result())
     assert not (tmp_path / "run-1").exists()
-    with pytest.raises(StoreError, match="broke off"):
+    with pytest.raises(ConfigError, match="broke off"):
         load_run(folder.part)
 
 
@@ -139,10 +139,10 @@ def test_files_that_changed_are_found(tmp_path: Path):
     path = write(tmp_path)
     with gzip.open(path / store.REQUESTS, "wb") as file:
         file.write(msgspec.json.encode(RECORDS[0]) + b"\n")
-    with pytest.raises(StoreError, match="is not the file that was written"):
+    with pytest.raises(ConfigError, match="is not the file that was written"):
         load_run(path)
     (path / store.REQUESTS).unlink()
-    with pytest.raises(StoreError, match="is gone"):
+    with pytest.raises(ConfigError, match="is gone"):
         load_run(path)
 
 
@@ -150,8 +150,8 @@ def test_a_result_of_another_kind_is_refused(tmp_path: Path):
     path = write(tmp_path)
     text = (path / "run.json").read_text()
     (path / "run.json").write_text(text.replace("bench.run/1", "bench.run/9"))
-    with pytest.raises(StoreError, match="schema"):
+    with pytest.raises(ConfigError, match="schema"):
         load_run(path)
     (path / "run.json").unlink()
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         load_run(path)

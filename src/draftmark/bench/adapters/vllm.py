@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from draftmark.bench.adapters.base import FULL_SAMPLING, Accepts, Adapter, Seen, process_start
 from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import Exposition
-from draftmark.bench.manifest import mask_command
+from draftmark.bench.masking import masked_command
 from draftmark.bench.result import Counters, Sample
 from draftmark.core.errors import ConfigError
 
@@ -93,7 +93,7 @@ def command_line(pid: int) -> list[str]:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError as error:
         raise ConfigError(f"--pid {pid}: {error.strerror}", param="pid") from error
-    return mask_command(data.decode("utf-8", "replace").rstrip("\0").split("\0"))
+    return masked_command(data.decode("utf-8", "replace").rstrip("\0").split("\0"))
 
 
 def _per_position(metrics: Exposition) -> list[int]:

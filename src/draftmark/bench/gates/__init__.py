@@ -21,10 +21,12 @@ __all__ = [
     "GATES",
     "Evidence",
     "Standing",
+    "check_waivers",
     "reproducibility",
     "run_gates",
     "standing",
     "wall_bound",
+    "why_invalid",
 ]
 
 GATES = {check.id: check for check in (*tokens.CHECKS, *conduct.CHECKS, *stability.CHECKS)}
@@ -39,21 +41,36 @@ class Standing(StrEnum):
 
 
 def run_gates(evidence: Evidence, *, waive: Collection[str] = ()) -> list[Gate]:
-    """Every gate that has something to say of such a run. Raises `ConfigError` for a waiver of a
-    gate that does not exist."""
-    unknown = sorted(set(waive) - GATES.keys())
-    if unknown:
-        raise ConfigError(f"no gate is called {', '.join(unknown)}; there are {', '.join(GATES)}")
+    """Every gate that has something to say of such a run; `waive` as `check_waivers` has it."""
     rows = [row for check in GATES.values() if (row := check.gate(evidence)) is not None]
     return [_waived(row) if row.id in waive else row for row in rows]
 
 
+def check_waivers(waive: Collection[str]) -> None:
+    """Before a run. Raises `ConfigError` for a gate that does not exist."""
+    unknown = sorted(set(waive) - GATES.keys())
+    if unknown:
+        raise ConfigError(
+            f"no gate is called {', '.join(unknown)}; there are {', '.join(GATES)}", param="waive"
+        )
+
+
 def standing(gates: Sequence[Gate]) -> Standing:
-    open_states = (GateState.FAIL, GateState.UNKNOWN)
-    missed = {gate.kind for gate in gates if gate.state in open_states}
-    if GateKind.METHOD in missed:
+    if why_invalid(gates):
         return Standing.INVALID
-    return Standing.FAIL if missed else Standing.PASS
+    has_failed = any(gate.state is GateState.FAIL for gate in gates)
+    return Standing.FAIL if has_failed else Standing.PASS
+
+
+def why_invalid(gates: Sequence[Gate]) -> list[Gate]:
+    """Failed gates of the method, and unknown ones of any kind: nothing is said, neither good nor
+    bad."""
+    return [
+        gate
+        for gate in gates
+        if gate.state is GateState.UNKNOWN
+        or (gate.state is GateState.FAIL and gate.kind is GateKind.METHOD)
+    ]
 
 
 def _waived(gate: Gate) -> Gate:

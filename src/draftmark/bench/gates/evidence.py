@@ -31,9 +31,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     `why_partial` is one phrase, of a run that did not come to its end.
 
     `shared_tokens` are those at the start of every prompt that all have in common, of a template or
-    a first token: a cache may hold them. `added_tokens` are those that the server adds to a prompt
-    as planned, learnt from one probe. `corpus_classes` are those of the ledger that will do:
-    `paired` joins them by plan.
+    a first token: a cache may hold them. `corpus_classes` are those of the ledger that will do:
+    `paired` joins them by plan. `why_no_log`: one was asked for, and could not be read.
     """
 
     role: Role
@@ -49,9 +48,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     corpus_classes: frozenset[str] = frozenset({"fresh"})
     drift: Sequence[Drift] | None = None
     log: Sequence[LogFinding] | None = None
+    why_no_log: str | None = None
     manifests: tuple[Manifest, Manifest] | None = None
     shared_tokens: int = 0
-    added_tokens: int = 0
 
     @property
     def delta(self) -> Counters:

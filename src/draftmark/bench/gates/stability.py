@@ -37,6 +37,8 @@ def memory_drift(evidence: Evidence) -> Found | None:
 
 def log_clean(evidence: Evidence) -> Found | None:
     """A class without a limit is only told of."""
+    if evidence.why_no_log is not None:
+        return Found(holds=None, observed=evidence.why_no_log, limit="a log of the whole run")
     if evidence.log is None:
         return None
     over = [row for row in evidence.log if row.limit is not None and row.count > row.limit]

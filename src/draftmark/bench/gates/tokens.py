@@ -59,11 +59,11 @@ def prompt_len_exact(evidence: Evidence) -> Found | None:
         for r in planned
         if r.n_in_usage is not None and r.n_in_plan is not None
     ]
-    limit = f"{evidence.added_tokens} tokens more than planned, each"
+    limit = "as planned, each"
     if len(told) < len(planned):
         silent = len(planned) - len(told)
         return Found(holds=None, observed=f"{silent} answers without usage", limit=limit)
-    wrong = [difference for difference in told if difference != evidence.added_tokens]
+    wrong = [difference for difference in told if difference]
     observed = f"{len(wrong)} of {len(told)} prompts otherwise"
     if wrong:
         observed += f", by {min(wrong):+d} to {max(wrong):+d} tokens"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from draftmark.bench.request import Failure
 from draftmark.bench.result import (
     Distribution,
     Figure,
+    Gate,
+    GateState,
     PromptKind,
     Quantile,
     RunResult,
@@ -68,6 +70,15 @@ def prompts(spec: Speculation) -> str:
 
 def failures(by_class: Mapping[Failure, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in by_class.items()) or "none"
+
+
+def missed(gates: Sequence[Gate]) -> str:
+    """What did not hold, and what could not be told."""
+    parts = []
+    for state, said in ((GateState.FAIL, "did not hold"), (GateState.UNKNOWN, "not known")):
+        if ids := [gate.id for gate in gates if gate.state is state]:
+            parts.append(f"{', '.join(ids)} {said}")
+    return "; ".join(parts) or "every gate holds"
 
 
 def headline(run: RunResult) -> str:

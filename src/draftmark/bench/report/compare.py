@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from draftmark.bench.gates import Standing, standing
+from draftmark.bench.gates import why_invalid
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
-from draftmark.bench.result import Basis, Figure, GateKind, GateState, RunResult, RunState
+from draftmark.bench.result import Basis, Figure, RunResult, RunState
 from draftmark.core.errors import DraftmarkError
 
 # Fields of a profile that may differ: who it is, and how often it is run.
@@ -116,13 +116,8 @@ def _profile_notes(runs: Sequence[RunResult]) -> list[str]:
 def _validity_notes(runs: Sequence[RunResult]) -> list[str]:
     notes = []
     for run in runs:
-        if standing(run.gates) is Standing.INVALID:
-            missed = [
-                f"{gate.id} {gate.state}"
-                for gate in run.gates
-                if gate.kind is GateKind.METHOD
-                and gate.state in (GateState.FAIL, GateState.UNKNOWN)
-            ]
+        missed = [f"{gate.id} {gate.state}" for gate in why_invalid(run.gates)]
+        if missed:
             notes.append(f"No ratios: {run.run_id} is invalid ({', '.join(missed)}).")
     return notes
 

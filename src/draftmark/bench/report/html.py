@@ -36,10 +36,9 @@ def run_html(
 def _header(run: RunResult) -> str:
     is_partial = run.state is RunState.PARTIAL
     word = "partial" if is_partial else str(standing(run.gates))
-    missed = [gate.id for gate in run.gates if gate.state in (GateState.FAIL, GateState.UNKNOWN)]
-    why = f"{run.why_partial}. There are rows and counts, and no figures" if is_partial else (
-        f"did not hold: {', '.join(missed)}" if missed else "every gate holds"
-    )  # fmt: skip
+    why = cells.missed(run.gates)
+    if is_partial:
+        why = f"{run.why_partial}. There are rows and counts, and no figures"
     server = " ".join(part for part in (run.server.adapter, run.server.version) if part)
     return (
         f'<header><p class="kind">{escape(run.role)} run of {escape(run.server.model or "?")}, '

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from draftmark.bench.gates import standing
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
 from draftmark.bench.report.compare import Comparison, side_by_side
+from draftmark.bench.report.table import table
 from draftmark.bench.result import RunResult, RunState
 
 
 def run_markdown(run: RunResult) -> str:
     parts = [f"## {run.run_id}", "", f"{cells.headline(run)}.", "", _stands(run), ""]
     if run.state is RunState.COMPLETE:
-        parts += [*_distributions(run), "", *_figures(run), ""]
+        parts += [_distributions(run), "", _figures(run), ""]
     parts += [*_counts(run), "", *_gates(run), "", *_footing(run)]
     return "\n".join(parts) + "\n"
 
@@ -22,38 +21,16 @@ def run_markdown(run: RunResult) -> str:
 def comparison_markdown(comparison: Comparison) -> str:
     head, rows = side_by_side(comparison)
     notes = [f"- {note}" for note in comparison.notes]
-    return "\n".join([*table(head, rows), *([""] if notes else []), *notes]) + "\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Padded, so that it reads without being rendered; the first column to the left."""
-    lines = [[_cell(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    padded = [
-        [
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        for line in lines
-    ]
-    rule = ["-" * width if column == 0 else "-" * (width - 1) + ":"
-            for column, width in enumerate(max(width, 2) for width in widths)]  # fmt: skip
-    return [f"| {' | '.join(line)} |" for line in (padded[0], rule, *padded[1:])]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return "\n".join([table(head, rows, numbers=True), *([""] if notes else []), *notes]) + "\n"
 
 
 def _stands(run: RunResult) -> str:
     if run.state is RunState.PARTIAL:
         return f"**PARTIAL**: {run.why_partial}. There are rows and counts, and no figures."
-    missed = [gate.id for gate in run.gates if gate.state in ("fail", "unknown")]
-    word = f"**{standing(run.gates).upper()}**"
-    return f"{word}: {', '.join(missed)} did not hold." if missed else f"{word}: every gate holds."
+    return f"**{standing(run.gates).upper()}**: {cells.missed(run.gates)}."
 
 
-def _distributions(run: RunResult) -> list[str]:
+def _distributions(run: RunResult) -> str:
     rows = []
     for metric in (*REQUEST_METRICS, *GAP_METRICS):
         found = run.metrics[metric.definition.name]
@@ -68,15 +45,16 @@ def _distributions(run: RunResult) -> list[str]:
                     cells.quantile_with_failures(found, "p99"),
                 ]
             )
-    return table(["ms", "n", "mean", *cells.QUANTILES, "max", "p99, failures ∞"], rows)
+    head = ["ms", "n", "mean", *cells.QUANTILES, "max", "p99, failures ∞"]
+    return table(head, rows, numbers=True)
 
 
-def _figures(run: RunResult) -> list[str]:
+def _figures(run: RunResult) -> str:
     rows = [
         [name, cells.figure(run.figures[name]), definition.unit, definition.basis]
         for name, definition in FIGURES.items()
     ]
-    return table(["figure", "value", "unit", "basis"], [*rows, _accept_row(run)])
+    return table(["figure", "value", "unit", "basis"], [*rows, _accept_row(run)], numbers=True)
 
 
 def _accept_row(run: RunResult) -> list[str]:
@@ -104,10 +82,13 @@ def _counts(run: RunResult) -> list[str]:
 
 def _gates(run: RunResult) -> list[str]:
     rows = [[gate.id, gate.state, gate.observed, gate.limit] for gate in run.gates]
-    advice = [
-        f"- {gate.id}: {gate.advice}" for gate in run.gates if gate.state in ("fail", "unknown")
+    advice = [f"- {gate.id}: {gate.advice}" for gate in run.gates if gate.state == "fail"]
+    advice += [
+        f"- {gate.id}: {gate.advice} Where this server cannot tell: `--waive {gate.id}`."
+        for gate in run.gates
+        if gate.state == "unknown"
     ]
-    return [*table(["gate", "", "observed", "limit"], rows), *([""] if advice else []), *advice]
+    return [table(["gate", "", "observed", "limit"], rows), *([""] if advice else []), *advice]
 
 
 def _footing(run: RunResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files of a run, made from the types that write and read them.
+"""JSON Schemas of all files that the bench keeps, made from the types that write and read them.
 
 `python -m draftmark.bench.schemas` writes them anew; a test says when that was forgotten.
 """
@@ -9,10 +9,15 @@ from pathlib import Path
 
 import msgspec
 
+from draftmark.bench.calibrate import Calibration
+from draftmark.bench.conc import ConcResult
+from draftmark.bench.killer import KillerResult
 from draftmark.bench.manifest import Manifests
 from draftmark.bench.profile import Profile
+from draftmark.bench.quality import QualityResult, QuickResult
 from draftmark.bench.request import RequestRecord
 from draftmark.bench.result import RunResult, Sample, ServerState
+from draftmark.bench.suite import SuiteResult
 
 # Of one row, for the files that are rows.
 SCHEMAS: dict[str, type[msgspec.Struct]] = {
@@ -22,6 +27,12 @@ SCHEMAS: dict[str, type[msgspec.Struct]] = {
     "server": ServerState,
     "manifest": Manifests,
     "profile": Profile,
+    "killer": KillerResult,
+    "conc": ConcResult,
+    "suite": SuiteResult,
+    "quality": QualityResult,
+    "quick": QuickResult,
+    "calibration": Calibration,
 }
 
 

@@ -1,7 +1,6 @@
 """`draftmark bench COMMAND`: figures of any OpenAI-compatible server, and what they rest on.
 
-0 every gate holds, 1 the server failed, 2 the run was not made as it must be and says nothing,
-5 the command line or a file it names is wrong.
+`status.py` says what each ends with.
 """
 
 from __future__ import annotations
@@ -9,9 +8,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
+from draftmark.bench.profile import shipped_profiles
 from draftmark.core.errors import ConfigError
 
-# Each is the function `run` of draftmark.cli.bench.<name>.
+# Each is the function `run` of draftmark.cli.bench.<name>; that of the command `run` is in
+# profile_run, because a module called run would take the place of the function below.
 COMMANDS = {
     "run": "measure a profile: latency, throughput, acceptance, with gates",
     "trace": "replay a recorded load (Mooncake, Azure, own)",
@@ -25,20 +26,33 @@ COMMANDS = {
     "compare": "runs side by side",
 }
 _USAGE = "usage: draftmark bench COMMAND [ARGUMENTS]"
+_STATUSES = (
+    "ends with 0 when every gate holds, 1 when the server failed, 2 when it was not measured as it",
+    "must be and nothing is said, 5 when the command line or a file it names is wrong",
+)
+_MORE = "draftmark bench COMMAND --help explains one; all of it is in docs/bench.md"
 
 
 def run(argv: list[str]) -> int:
     if not argv:
         raise ConfigError(f"which one? {', '.join(COMMANDS)} (draftmark bench --help)")
     if argv[0] in ("-h", "--help", "help"):
-        print("\n".join([_USAGE, "", *(f"  {name:<10} {text}" for name, text in COMMANDS.items())]))
+        print(_help())
         return 0
     command, rest = argv[0], argv[1:]
     if command not in COMMANDS:
         from draftmark.core.options import did_you_mean
 
         raise ConfigError(f"unknown bench command {command}{did_you_mean(command, COMMANDS)}")
-    chosen: Callable[[list[str]], int] = importlib.import_module(
-        f"draftmark.cli.bench.{command}"
-    ).run
+    module = importlib.import_module(
+        f"draftmark.cli.bench.{'profile_run' if command == 'run' else command}"
+    )
+    chosen: Callable[[list[str]], int] = module.run
     return chosen(rest)
+
+
+def _help() -> str:
+    lines = [_USAGE, "", *(f"  {name:<10} {text}" for name, text in COMMANDS.items()), ""]
+    lines += ["profiles that come with it, for --profile:"]
+    lines += [f"  {name}" for name in shipped_profiles()]
+    return "\n".join([*lines, "", *_STATUSES, "", _MORE])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from draftmark.bench.calibrate import calibrate, write_calibration
-from draftmark.bench.tables import table
+from draftmark.bench.calibrate import calibrate
+from draftmark.bench.report.table import table
+from draftmark.bench.single_file import check_new, write_value
 from draftmark.cli.arguments import CommandParser
+from draftmark.cli.bench.status import Status
 
 
 def run(argv: list[str]) -> int:
@@ -21,6 +23,8 @@ def run(argv: list[str]) -> int:
     parser.own("--seconds", type=float, default=3.0, help="Of each try. [default: 3]")
     parser.own("--out", type=Path, metavar="FILE", help="Where to keep it, for --calibration.")
     given = parser.parse(argv)
+    if given.out is not None:
+        check_new(given.out)
     found = calibrate(streams=given.streams, rate=given.rate, seconds=given.seconds)
     head = ["streams", "events/s", "lag p50 ms", "lag p99 ms", "carried"]
     rows = [
@@ -33,13 +37,13 @@ def run(argv: list[str]) -> int:
         ]
         for cell in found.cells
     ]
-    print(table(head, rows))
+    print(table(head, rows, numbers=True))
     carried = "nothing" if found.rate is None else f"{found.rate:.0f} events a second"
     print(
         f"\none process carries {carried} with a lag (p99) of at most {found.lag_limit_ms:g} ms; "
         f"the limit was the {found.bound}; load average before: {found.load_average:.2f}"
     )
     if given.out is not None:
-        write_calibration(found, given.out)
+        write_value(given.out, found)
         print(f"kept in {given.out}")
-    return 0 if found.rate is not None else 1
+    return Status.PASS if found.rate is not None else Status.INVALID

@@ -13,8 +13,8 @@ from draftmark.cli.bench.server_flags import (
     new_name,
     say_gates,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_questions
 
 
 def run(argv: list[str]) -> int:
@@ -49,4 +49,4 @@ def run(argv: list[str]) -> int:
     gate = conc_gate(result, evidence=path.name)
     print(f"{conc_table(result)}\nkept in {path}")
     say_gates([gate])
-    return status_of([gate])
+    return of_questions(asker, [gate])

@@ -16,6 +16,7 @@ from draftmark.bench.result import DriftState, ServerState
 from draftmark.bench.tables import difference_table, drift_table
 from draftmark.cli.arguments import CommandParser
 from draftmark.cli.bench.server_flags import read_key
+from draftmark.cli.bench.status import Status
 from draftmark.core.errors import ConfigError
 
 
@@ -53,12 +54,13 @@ def run(argv: list[str]) -> int:
         found = differences(state, state_of(given.other, None))
         text = difference_table(found, names=(given.url, given.other))
         print(_json(found) if given.json else text)
-        return 2 if found else 0
+        return Status.INVALID if found else Status.PASS
     declared = read_declared(given.declared, service=given.service)
     print(f"declared: {declared.path} ({declared.kind}), sha256 {declared.sha256}", file=sys.stderr)
     rows = drift(declared, state)
     print(_json(rows) if given.json else drift_table(rows, with_implicit=given.all))
-    return 2 if any(row.state is DriftState.DIFFERS for row in rows) else 0
+    differs = any(row.state is DriftState.DIFFERS for row in rows)
+    return Status.INVALID if differs else Status.PASS
 
 
 def _json(rows: Sequence[Any]) -> str:

@@ -11,15 +11,15 @@ from draftmark.bench.screen import Ui, open_screen
 from draftmark.bench.session import Work, open_session, work_of
 from draftmark.bench.single_file import write_value
 from draftmark.cli.arguments import CommandParser
-from draftmark.cli.bench.run import show
+from draftmark.cli.bench.profile_run import show
 from draftmark.cli.bench.server_flags import (
     add_run_flags,
     add_server_flags,
     new_name,
     say_gates,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_gates
 from draftmark.core.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ def run(argv: list[str]) -> int:
     if ui is not Ui.JSON:
         show(runs)
     say_gates(killer.gates)
-    return status_of(killer.gates, runs)
+    return of_gates(killer.gates, runs)
 
 
 def _seeds(text: str) -> list[int]:

@@ -15,10 +15,12 @@ from draftmark.bench.ledger.entries import Use
 from draftmark.bench.ledger.ledger import Ledger
 from draftmark.bench.ledger.state import CorpusState, summary
 from draftmark.bench.profile import load_profile
-from draftmark.bench.tables import table
+from draftmark.bench.report.table import table
 from draftmark.bench.tokenizer import BenchTokenizer, FileTokenizer, find_tokenizer
 from draftmark.cli.arguments import CommandParser
+from draftmark.cli.bench.status import Status
 from draftmark.core.errors import ConfigError
+from draftmark.core.options import did_you_mean
 
 _FIGURES = ("num_tokens", "imported", "left", "largest_free")
 _HEAD = [
@@ -35,12 +37,23 @@ _HEAD = [
 
 
 def run(argv: list[str]) -> int:
-    if not argv or argv[0].startswith("-"):
+    if not argv:
         raise ConfigError(f"which action? {', '.join(_ACTIONS)}")
     action, rest = argv[0], argv[1:]
+    if action in ("-h", "--help", "help"):
+        print(_help())
+        return 0
     if action not in _ACTIONS:
-        raise ConfigError(f"bench ledger takes {', '.join(_ACTIONS)}; got {action}")
-    return _ACTIONS[action](rest)
+        near = did_you_mean(action, _ACTIONS)
+        raise ConfigError(f"bench ledger takes {', '.join(_ACTIONS)}; got {action}{near}")
+    run_action, _ = _ACTIONS[action]
+    return run_action(rest)
+
+
+def _help() -> str:
+    lines = ["usage: draftmark bench ledger ACTION --ledger FILE [FLAGS]", ""]
+    lines += [f"  {name:<8} {about}" for name, (_, about) in _ACTIONS.items()]
+    return "\n".join([*lines, "", "draftmark bench ledger ACTION --help explains one."])
 
 
 def _parser(action: str, *, about: str, takes: str) -> CommandParser:
@@ -98,13 +111,14 @@ def _reserve(argv: list[str]) -> int:
     parser.own("--tokens", type=int, required=True, metavar="N", help="Tokens of a prompt.")
     parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of the window.")
     parser.own("--start-id", help="Of the server's start, for --use paired.")
+    parser.own("--isolated", action="store_true", help="No cache outlives a start, likewise.")
     given = parser.parse(argv)
     order = Order(
         num_prompts=given.prompts,
         prompt_tokens=given.tokens,
         use=Use(given.use),
         start_id=given.start_id,
-        isolated=False,
+        isolated=given.isolated,
     )
     ledger = Ledger(given.ledger)
     reservation = ledger.reserve(given.run_id, given.corpus, order)
@@ -135,14 +149,14 @@ def _audit(argv: list[str]) -> int:
     parser = _parser(
         "audit",
         about="Check the chain, that no fresh window overlaps another, and, with --runs, that "
-        "every run has the window that it says it had. Status 1 when something is wrong.",
+        "every run has the window that it says it had. Status 2 when something is wrong.",
         takes="[--runs DIR]",
     )
     parser.own("--runs", type=Path, metavar="DIR", help="Folder of runs.")
     given = parser.parse(argv)
     faults = audit(Ledger(given.ledger), runs=given.runs)
     print("\n".join(faults) if faults else "chain intact, no window twice")
-    return 1 if faults else 0
+    return Status.INVALID if faults else Status.PASS
 
 
 def _export(argv: list[str]) -> int:
@@ -185,15 +199,15 @@ def _show(corpora: list[CorpusState], *, run_tokens: int | None) -> None:
         found = summary(corpus, run_tokens=run_tokens)
         figures = [found[name] for name in _FIGURES]
         rows.append([corpus.added.corpus, *figures, *found["windows"].values(), found["runs_left"]])
-    print(table(_HEAD, rows))
+    print(table(_HEAD, rows, numbers=True))
 
 
-_ACTIONS: dict[str, Callable[[list[str]], int]] = {
-    "add": _add,
-    "import": _import,
-    "reserve": _reserve,
-    "status": _status,
-    "audit": _audit,
-    "export": _export,
-    "repair": _repair,
+_ACTIONS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "add": (_add, "cut texts into tokens and enter them as a corpus"),
+    "import": (_import, "enter that a corpus was used elsewhere, up to a token"),
+    "reserve": (_reserve, "take a window for a run of another tool"),
+    "status": (_status, "what is left of each corpus"),
+    "audit": (_audit, "prove that no window was used twice"),
+    "export": (_export, "everything, as JSON"),
+    "repair": (_repair, "cut off a last line that a crash tore"),
 }

@@ -19,8 +19,8 @@ from draftmark.cli.bench.server_flags import (
     new_name,
     say_gates,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_answers, of_questions
 from draftmark.core.errors import ConfigError
 
 _NEEDLE_TOKENS = 3000
@@ -57,8 +57,9 @@ def run(argv: list[str]) -> int:
             return _quick(session, given.out)
         problems = _problems(given.task, given.data, given.problems, given.n, given.shots)
         reference = None if given.ref is None else read_quality(given.ref)
+        asker = session.asker()
         result = run_quality(
-            session.asker(),
+            asker,
             problems,
             task=given.task,
             in_flight=given.in_flight,
@@ -77,17 +78,18 @@ def run(argv: list[str]) -> int:
         start_id = load_run(given.run).start_id
         gates.append(same_start(result, start_id, evidence=path.name))
     say_gates(gates)
-    return status_of(gates)
+    return of_questions(asker, gates)
 
 
 def _quick(session: Session, out: Path) -> int:
     """Status 1 unless all seven are right."""
     context = session.adapter.max_context or 2 * _NEEDLE_TOKENS
-    result = run_quick(session.asker(), needle_tokens=min(_NEEDLE_TOKENS, context // 2))
+    asker = session.asker()
+    result = run_quick(asker, needle_tokens=min(_NEEDLE_TOKENS, context // 2))
     path = out / new_name("quick.json")
     write_value(path, result)
     print(f"{quick_table(result)}\nkept in {path}")
-    return 0 if result.passed == result.of else 1
+    return of_answers(asker, holds=result.passed == result.of)
 
 
 def _problems(

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from draftmark.bench.gates import Standing, standing
 from draftmark.bench.ledger.entries import Use
-from draftmark.bench.result import Gate, RunResult, RunState
+from draftmark.bench.result import Gate
 from draftmark.bench.screen import Ui
 from draftmark.bench.session import Settings
 from draftmark.cli.arguments import CommandParser
@@ -19,9 +18,8 @@ from draftmark.core.errors import ConfigError
 # Flags that are fields of `Settings` by the same name.
 _NAMED = (
     *("adapter", "model", "config_id", "tokenizer", "data", "ledger", "corpus", "declared"),
-    *("service", "log", "allow", "waive", "pid", "shards", "calibration", "keep_text"),
+    *("service", "log", "allow", "waive", "pid", "shards", "calibration", "keep_text", "isolated"),
 )
-STATUS = {Standing.PASS: 0, Standing.FAIL: 1, Standing.INVALID: 2}
 
 
 def add_server_flags(parser: CommandParser) -> None:
@@ -56,6 +54,11 @@ def add_prompt_flags(parser: CommandParser) -> None:
     parser.own("--ledger", type=Path, metavar="FILE", help="Which corpus windows were used.")
     parser.own("--corpus", help="Of the ledger. [default: its only one]")
     parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of windows.")
+    parser.own(
+        "--isolated",
+        action="store_true",
+        help="No cache outlives a start of the server, as --use paired needs.",
+    )
 
 
 def settings_from(given: argparse.Namespace, command: Sequence[str]) -> Settings:
@@ -85,15 +88,6 @@ def read_key(path: Path | None) -> str | None:
 def new_name(*parts: str) -> str:
     """Of a run or a result: the time, then `parts`."""
     return "-".join([datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"), *parts])
-
-
-def status_of(gates: Sequence[Gate], runs: Sequence[RunResult] = ()) -> int:
-    """The worst of all. A run that broke off because its server died failed; any other that did not
-    come to its end says nothing."""
-    stands = [standing(gates), *(standing(run.gates) for run in runs)]
-    broken = [run for run in runs if run.state is RunState.PARTIAL]
-    stands += [Standing.FAIL if run.counts.incidents else Standing.INVALID for run in broken]
-    return max(STATUS[one] for one in stands)
 
 
 def say_gates(gates: Sequence[Gate]) -> None:

@@ -17,8 +17,8 @@ from draftmark.cli.bench.server_flags import (
     new_name,
     say_gates,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_answers, of_questions
 
 
 def run(argv: list[str]) -> int:
@@ -39,17 +39,15 @@ def run(argv: list[str]) -> int:
     baseline = None if given.baseline is None else read_suite(given.baseline)
     with open_screen(Ui.PLAIN, steps=len(cases)) as screen:
         session = open_session(settings_from(given, ["suite", *argv]), screen)
-        start_id = session.adapter.before().start_id
-        result = run_suite(
-            session.asker(), cases, start_id=start_id, on_row=lambda row: screen.stage(row.id)
-        )
+        start_id, asker = session.adapter.before().start_id, session.asker()
+        result = run_suite(asker, cases, start_id=start_id, on_row=lambda row: screen.stage(row.id))
     path = given.out / new_name("suite.json")
     write_value(path, result)
     print(f"{suite_table(result)}\nkept in {path}")
     if baseline is None:
-        return 1 if result.failed else 0
+        return of_answers(asker, holds=not result.failed)
     compared = compare_suites(result, baseline)
     print(suite_comparison_table(compared))
     gate = no_new_failure(compared, evidence=path.name)
     say_gates([gate])
-    return status_of([gate])
+    return of_questions(asker, [gate])

@@ -13,14 +13,14 @@ from draftmark.bench.session import Session, Work, open_session
 from draftmark.bench.trace_prompts import Fitted, Over, fit_rows, trace_prompts
 from draftmark.bench.traces import TraceFormat, read_trace
 from draftmark.cli.arguments import CommandParser
-from draftmark.cli.bench.run import show
+from draftmark.cli.bench.profile_run import show
 from draftmark.cli.bench.server_flags import (
     add_run_flags,
     add_server_flags,
     new_name,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_gates
 
 
 def run(argv: list[str]) -> int:
@@ -74,7 +74,7 @@ def run(argv: list[str]) -> int:
         _, result = session.run(work, role=Role.MEASURE, run_id=name)
     if ui is not Ui.JSON:
         show([result])
-    return status_of([], [result])
+    return of_gates([], [result])
 
 
 def _profile(

@@ -19,8 +19,8 @@ from draftmark.cli.bench.server_flags import (
     add_server_flags,
     new_name,
     settings_from,
-    status_of,
 )
+from draftmark.cli.bench.status import of_gates
 
 
 def run(argv: list[str]) -> int:
@@ -55,7 +55,7 @@ def run(argv: list[str]) -> int:
         runs = list(measured_runs(session, screen, work, base=base))
     if ui is not Ui.JSON:
         show(runs)
-    return status_of([], runs)
+    return of_gates([], runs)
 
 
 def measured_runs(
