@@ -80,7 +80,7 @@ class Adapter(ABC):
         """The same at the end, when its counters have come to rest. Raises `Unavailable` when the
         server is gone."""
         self._model = None  # another server may stand there now, and must be seen
-        self._wait_for_rest()
+        self.wait_for_rest()
         return self._state(self.model)
 
     def sample(self, *, t: int) -> Sample:
@@ -125,7 +125,7 @@ class Adapter(ABC):
             raw={} if metrics is None else metrics.counters(),
         )
 
-    def _wait_for_rest(self) -> None:
+    def wait_for_rest(self) -> None:
         """Until nothing runs and two looks agree: a client sees the end of an answer before the
         server has counted it. A server that stays busy is looked at as it is."""
         deadline = time.monotonic() + _REST_S

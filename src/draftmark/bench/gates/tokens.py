@@ -11,7 +11,10 @@ from draftmark.bench.request import CountSource, Failure
 from draftmark.bench.result import GateKind, Role
 
 
-def corpus_fresh(evidence: Evidence) -> Found:
+def corpus_fresh(evidence: Evidence) -> Found | None:
+    """A trace repeats what was repeated when it was recorded."""
+    if evidence.profile.mode is Mode.TRACE:
+        return None
     repeated = _repeated(evidence)
     limit = "no prompt twice"
     if repeated:
@@ -33,8 +36,11 @@ def _repeated(evidence: Evidence) -> int:
     return prompts.total() - len(prompts)
 
 
-def cache_hit_zero(evidence: Evidence) -> Found:
-    """By the usage of the requests and by the server's counter; the larger counts."""
+def cache_hit_zero(evidence: Evidence) -> Found | None:
+    """By the usage of the requests and by the server's counter; the larger counts. The prompts of a
+    trace share what it says they share."""
+    if evidence.profile.mode is Mode.TRACE:
+        return None
     allowed = evidence.shared_tokens * len(evidence.succeeded)
     limit = f"at most {allowed} tokens ({evidence.shared_tokens} that all prompts share)"
     told = {

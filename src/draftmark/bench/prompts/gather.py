@@ -36,6 +36,29 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     reservation: Reservation | None = None
 
 
+def check_sources(profile: Profile, sources: Sources, *, runs: int, use: Use = Use.FRESH) -> None:
+    """Before the first of `runs` runs, and before what warms the server up for them. Raises
+    `ConfigError` for a source that is not there, or has not enough for all of them."""
+    match profile.source:
+        case PromptSource.FILE:
+            _from_file(profile, sources)
+        case PromptSource.RANDOM_IDS:
+            _tokenizer(sources, profile)
+        case PromptSource.LEDGER:
+            tokenizer = _tokenizer(sources, profile)
+            ledger, added = _corpus(sources, tokenizer)
+            corpus = ledger.state().corpus(added.corpus)
+            need = profile.n_requests * window_tokens(profile.isl, tokenizer.lead)
+            left = corpus.runs_left(need)
+            if use is Use.FRESH and left < runs:
+                raise ConfigError(
+                    f"corpus {added.corpus} is too small: {runs} runs of {need} tokens, and "
+                    f"{left} of them fit into the {corpus.num_left} that were never sent: add text "
+                    "with `ledger add`, or take shorter, fewer or paired ones",
+                    param="corpus",
+                )
+
+
 def gather_prompts(
     profile: Profile,
     sources: Sources,
@@ -49,9 +72,7 @@ def gather_prompts(
     hands their window out for good. Raises `ConfigError` when there are not enough."""
     match profile.source:
         case PromptSource.FILE:
-            assert profile.file is not None, "a profile is checked when it is read"
-            path = data_file(sources.data, profile.file)
-            return Gathered(prompts=file_prompts(path, count=profile.n_requests, seed=profile.seed))
+            return Gathered(prompts=_from_file(profile, sources))
         case PromptSource.RANDOM_IDS:
             tokenizer = _tokenizer(sources, profile)
             prompts = random_prompts(
@@ -66,6 +87,12 @@ def gather_prompts(
             return _from_ledger(
                 profile, sources, run_id=run_id, use=use, start_id=start_id, isolated=isolated
             )
+
+
+def _from_file(profile: Profile, sources: Sources) -> list[Prompt]:
+    assert profile.file is not None, "a profile is checked when it is read"
+    path = data_file(sources.data, profile.file)
+    return file_prompts(path, count=profile.n_requests, seed=profile.seed)
 
 
 def _from_ledger(

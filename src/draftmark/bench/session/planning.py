@@ -10,7 +10,8 @@ from draftmark.bench.adapters import Adapter
 from draftmark.bench.arrivals import arrival_times
 from draftmark.bench.ledger.ledger import Ledger, Reservation
 from draftmark.bench.planner import Target, plan_requests
-from draftmark.bench.prompts.gather import Gathered, Sources, gather_prompts
+from draftmark.bench.profile import Profile
+from draftmark.bench.prompts.gather import Gathered, Sources, check_sources, gather_prompts
 from draftmark.bench.request import PlannedRequest
 from draftmark.bench.result import LedgerUse
 from draftmark.bench.session.settings import Settings, Work
@@ -74,6 +75,13 @@ def plan_run(
     return Planned(requests=requests, window=window)
 
 
+def check_work(
+    settings: Settings, profile: Profile, *, tokenizer: BenchTokenizer | None, runs: int
+) -> None:
+    """Raises `ConfigError` unless there are prompts for `runs` runs."""
+    check_sources(profile, _sources(settings, tokenizer), runs=runs, use=settings.use)
+
+
 def _gather(
     settings: Settings,
     work: Work,
@@ -82,19 +90,22 @@ def _gather(
     run_id: str,
     start_id: str | None,
 ) -> Gathered:
-    sources = Sources(
-        tokenizer=tokenizer,
-        data=settings.data,
-        ledger=None if settings.ledger is None else _ledger(settings),
-        corpus=settings.corpus,
-    )
     return gather_prompts(
         work.profile,
-        sources,
+        _sources(settings, tokenizer),
         run_id=run_id,
         use=settings.use,
         start_id=start_id,
         isolated=settings.isolated,
+    )
+
+
+def _sources(settings: Settings, tokenizer: BenchTokenizer | None) -> Sources:
+    return Sources(
+        tokenizer=tokenizer,
+        data=settings.data,
+        ledger=None if settings.ledger is None else _ledger(settings),
+        corpus=settings.corpus,
     )
 
 

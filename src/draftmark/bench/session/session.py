@@ -23,7 +23,7 @@ from draftmark.bench.result import Drift, DriftState, Role, RunResult, ServerSta
 from draftmark.bench.sampler import Sampler
 from draftmark.bench.screen import Screen
 from draftmark.bench.session.keeping import keep_run
-from draftmark.bench.session.planning import Planned, plan_run
+from draftmark.bench.session.planning import Planned, check_work, plan_run
 from draftmark.bench.session.settings import Settings, Work
 from draftmark.bench.store import RunFolder
 from draftmark.bench.template import template_tokens
@@ -84,10 +84,15 @@ class Session:
             )
         return self._tokenizer
 
+    def check(self, profile: Profile, *, runs: int) -> None:
+        """Raises `ConfigError` unless there are prompts for `runs` runs of the profile."""
+        check_work(self.settings, profile, tokenizer=self._tokenizer, runs=runs)
+
     def run(self, work: Work, *, role: Role, run_id: str) -> tuple[Path, RunResult]:
         """One run, kept whatever came of it. Raises `DraftmarkError` for what prevents it; nothing
         of the ledger is used up then, and no folder is left."""
         settings = self.settings
+        self._learn_template(work.profile)
         self.adapter.reset_cache()
         before = self.adapter.before()
         rows = self._drift(before)
@@ -153,7 +158,7 @@ class Session:
             work,
             adapter=self.adapter,
             tokenizer=self._tokenizer,
-            template_tokens=self._template_tokens(work.profile),
+            template_tokens=self._template if work.profile.endpoint is Endpoint.CHAT else None,
             run_id=run_id,
             start_id=start_id,
         )
@@ -205,11 +210,12 @@ class Session:
             self._screen.warn(error.message)
             return None, error.message
 
-    def _template_tokens(self, profile: Profile) -> int | None:
-        """Asked once, and only of chats: the length of their prompts is then known before."""
+    def _learn_template(self, profile: Profile) -> None:
+        """Asked once, and only of chats: the length of their prompts is then known before. Outside
+        of what the run counts."""
         if profile.endpoint is Endpoint.CHAT and self._tokenizer and self._template is None:
             self._template = template_tokens(self.asker(), self._tokenizer)
-        return self._template if profile.endpoint is Endpoint.CHAT else None
+            self.adapter.wait_for_rest()
 
     def _shared_tokens(self, profile: Profile) -> int:
         if profile.endpoint is Endpoint.CHAT:

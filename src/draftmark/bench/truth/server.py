@@ -69,10 +69,12 @@ class TruthServer:
         self.url = ""
         self._connections: dict[socket.socket, asyncio.Task[None]] = {}
         self._accepting: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
 
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
         listener = socket.create_server((host, port), backlog=4096)
         listener.setblocking(False)
+        self._listener = listener
         self.url = f"http://{host}:{listener.getsockname()[1]}"
         self._accepting = asyncio.create_task(self._accept(listener))
 
@@ -84,8 +86,10 @@ class TruthServer:
 
     def die(self) -> None:
         """As a killed process: nobody is heard, nobody is let in."""
-        assert self._accepting is not None
+        assert self._accepting is not None and self._listener is not None
         self._accepting.cancel()
+        # Before the first reset: who sees that and comes again must be refused.
+        self._listener.shutdown(socket.SHUT_RDWR)
         for connection, task in self._connections.items():
             if task is not asyncio.current_task():
                 task.cancel()

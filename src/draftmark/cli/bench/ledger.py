@@ -110,6 +110,7 @@ def _reserve(argv: list[str]) -> int:
     parser.own("--prompts", type=int, required=True, metavar="N", help="Prompts of the run.")
     parser.own("--tokens", type=int, required=True, metavar="N", help="Tokens of a prompt.")
     parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of the window.")
+    parser.own("--start", type=int, metavar="N", help="First token, for --use reused.")
     parser.own("--start-id", help="Of the server's start, for --use paired.")
     parser.own("--isolated", action="store_true", help="No cache outlives a start, likewise.")
     given = parser.parse(argv)
@@ -119,6 +120,7 @@ def _reserve(argv: list[str]) -> int:
         use=Use(given.use),
         start_id=given.start_id,
         isolated=given.isolated,
+        start=given.start,
     )
     ledger = Ledger(given.ledger)
     reservation = ledger.reserve(given.run_id, given.corpus, order)

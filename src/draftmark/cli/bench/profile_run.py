@@ -52,6 +52,7 @@ def run(argv: list[str]) -> int:
     ui = Ui(given.ui)
     with open_screen(ui, steps=profile.warm_runs + profile.runs) as screen:
         session = open_session(settings, screen)
+        session.check(profile, runs=profile.runs)
         runs = list(measured_runs(session, screen, work, base=base))
     if ui is not Ui.JSON:
         show(runs)

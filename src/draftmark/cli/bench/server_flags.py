@@ -53,7 +53,8 @@ def add_prompt_flags(parser: CommandParser) -> None:
     parser.own("--data", type=Path, metavar="DIR", help="Folder of prompt files.")
     parser.own("--ledger", type=Path, metavar="FILE", help="Which corpus windows were used.")
     parser.own("--corpus", help="Of the ledger. [default: its only one]")
-    parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of windows.")
+    uses = [use.value for use in Use if use is not Use.REUSED]
+    parser.own("--use", default="fresh", choices=uses, help="Of windows. [default: fresh]")
     parser.own(
         "--isolated",
         action="store_true",
