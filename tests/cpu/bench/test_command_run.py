@@ -141,6 +141,8 @@ def test_a_gate_that_fails_and_one_that_nobody_waived(
         (["--profile", "smoke", "--run-id", "../x"], "cannot be the name"),
         (["--profile", "i8k_o1k_c16"], "--ledger FILE"),
         (["--profile", "chat_short"], "data folder"),
+        (["--profile", "smoke", "--shards", "0"], "at least 1, not 0"),
+        (["--profile", "smoke", "--shards", "two"], "two is no number"),
         ([], "--profile"),
     ],
 )

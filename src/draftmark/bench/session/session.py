@@ -173,7 +173,7 @@ class Session:
                     mode=profile.mode,
                     concurrency=profile.concurrency,
                     timeout_s=profile.timeout_s,
-                    num_shards=settings.shards or self._shards(profile),
+                    num_shards=self._shards(profile),
                     api_key=settings.api_key,
                     keep_text=settings.keep_text,
                     on_start=sampler.start,
@@ -186,6 +186,8 @@ class Session:
         return load, sampler
 
     def _shards(self, profile: Profile) -> int:
+        if self.settings.shards is not None:
+            return self.settings.shards
         rate = profile.concurrency * _STREAM_RATE
         if profile.rate is not None:
             rate = max(rate, profile.rate * profile.osl)

@@ -18,9 +18,13 @@ def run(argv: list[str]) -> int:
         "times are known. Do it on a machine that does nothing else.",
         takes="[FLAGS]",
     )
-    parser.own("--streams", type=int, default=128, help="Answers at a time. [default: 128]")
-    parser.own("--rate", type=float, default=50.0, help="Events a second of each. [default: 50]")
-    parser.own("--seconds", type=float, default=3.0, help="Of each try. [default: 3]")
+    for flag, kind, default, about in (
+        ("--streams", int, 128, "Answers at a time, to begin with."),
+        ("--rate", float, 50.0, "Events a second of each."),
+        ("--seconds", float, 3.0, "How long each try takes."),
+    ):
+        text = f"{about} [default: {default:g}]"
+        parser.own(flag, type=kind, default=default, metavar="N", help=text)
     parser.own("--out", type=Path, metavar="FILE", help="Where to keep it, for --calibration.")
     given = parser.parse(argv)
     if given.out is not None:

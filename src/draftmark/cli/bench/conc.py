@@ -10,6 +10,8 @@ from draftmark.bench.tables import conc_table
 from draftmark.cli.arguments import CommandParser
 from draftmark.cli.bench.server_flags import (
     add_server_flags,
+    amount,
+    count,
     new_name,
     say_gates,
     settings_from,
@@ -25,12 +27,21 @@ def run(argv: list[str]) -> int:
         takes="--url URL [FLAGS]",
     )
     add_server_flags(parser)
-    parser.own("--in-flight", type=int, default=16, help="Requests at once. [default: 16]")
-    parser.own("--rounds", type=int, default=3, help="[default: 3]")
-    parser.own("--long-tokens", type=int, default=1500, help="Of long prompts. [default: 1500]")
-    parser.own("--max-tokens", type=int, default=64, help="Of an answer. [default: 64]")
+    for flag, default, about in (
+        ("--in-flight", 16, "Requests at once."),
+        ("--rounds", 3, "How often, each time in another order."),
+        ("--long-tokens", 1500, "Tokens of the long prompts, about."),
+        ("--max-tokens", 64, "Most tokens of an answer."),
+    ):
+        text = f"{about} [default: {default}]"
+        parser.own(flag, type=count, default=default, metavar="N", help=text)
     parser.own(
-        "--tie-nats", type=float, default=TIE_NATS, help=f"A tie is closer. [default: {TIE_NATS}]"
+        "--tie-nats",
+        type=amount,
+        default=TIE_NATS,
+        metavar="X",
+        help="Two tokens are a tie when their log probabilities are no further apart. "
+        f"[default: {TIE_NATS}]",
     )
     given = parser.parse(argv)
     with open_screen(Ui.PLAIN, steps=given.rounds) as screen:

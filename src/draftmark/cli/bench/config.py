@@ -27,16 +27,26 @@ def run(argv: list[str]) -> int:
         "command line), or against another server. Status 2 when they differ.",
         takes="--url URL (--declared FILE | --other URL) [FLAGS]",
     )
-    parser.own("--url", required=True, help="Of the server.")
-    parser.own("--other", metavar="URL", help="Of another server.")
+    parser.own("--url", required=True, help="The server, as http://HOST:PORT.")
+    parser.own("--other", metavar="URL", help="Another server.")
     parser.own("--declared", type=Path, metavar="FILE", help="What the server should run with.")
-    parser.own("--service", help="Of a compose file.")
-    parser.own("--model", help="[default: the first that the server lists]")
-    parser.own("--adapter", default="auto", help="auto, draftmark, vllm, sglang or openai.")
-    parser.own("--pid", type=int, help="Of the server, where it runs here: vLLM's command line.")
-    parser.own("--api-key-file", type=Path, metavar="FILE", help="A key, alone in a file.")
-    parser.own("--all", action="store_true", help="Also what nobody declared.")
-    parser.own("--json", action="store_true", help="One line of JSON, all rows.")
+    parser.own("--service", metavar="NAME", help="Which service of a compose file.")
+    parser.own("--model", metavar="NAME", help="[default: the first that the server lists]")
+    parser.own(
+        "--adapter",
+        default="auto",
+        metavar="KIND",
+        help="Kind of server: auto, draftmark, vllm, sglang or openai. [default: auto]",
+    )
+    parser.own(
+        "--pid",
+        type=int,
+        metavar="N",
+        help="Process of the server on this machine, for vLLM's command line.",
+    )
+    parser.own("--api-key-file", type=Path, metavar="FILE", help="File with nothing but the key.")
+    parser.own("--all", action="store_true", help="Show also what nobody declared.")
+    parser.own("--json", action="store_true", help="All rows, as one line of JSON.")
     given = parser.parse(argv)
     if (given.declared is None) == (given.other is None):
         raise ConfigError("either --declared FILE or --other URL")

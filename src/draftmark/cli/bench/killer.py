@@ -15,6 +15,7 @@ from draftmark.cli.bench.profile_run import show
 from draftmark.cli.bench.server_flags import (
     add_run_flags,
     add_server_flags,
+    amount,
     new_name,
     say_gates,
     settings_from,
@@ -31,9 +32,17 @@ def run(argv: list[str]) -> int:
         takes="--url URL [--profile PROFILE] [FLAGS]",
     )
     add_server_flags(parser)
-    parser.own("--profile", default="killer_cc16", help="[default: killer_cc16]")
-    parser.own("--seeds", default="6402,6403", help="[default: 6402,6403]")
-    parser.own("--bound", type=float, default=0.02, help="A share. [default: 0.02]")
+    parser.own("--profile", default="killer_cc16", help="Name or file. [default: killer_cc16]")
+    parser.own(
+        "--seeds", default="6402,6403", metavar="N,N", help="A run each. [default: 6402,6403]"
+    )
+    parser.own(
+        "--bound",
+        type=amount,
+        default=0.02,
+        metavar="X",
+        help="How much longer than the fastest run the slowest may take. [default: 0.02]",
+    )
     add_run_flags(parser)
     given = parser.parse(argv)
     seeds = _seeds(given.seeds)

@@ -18,6 +18,7 @@ from draftmark.bench.profile import load_profile
 from draftmark.bench.report.table import table
 from draftmark.bench.tokenizer import BenchTokenizer, FileTokenizer, find_tokenizer
 from draftmark.cli.arguments import CommandParser
+from draftmark.cli.bench.server_flags import count
 from draftmark.cli.bench.status import Status
 from draftmark.core.errors import ConfigError
 from draftmark.core.options import did_you_mean
@@ -58,7 +59,7 @@ def _help() -> str:
 
 def _parser(action: str, *, about: str, takes: str) -> CommandParser:
     parser = CommandParser(f"bench ledger {action}", about=about, takes=f"--ledger FILE {takes}")
-    parser.own("--ledger", type=Path, required=True, metavar="FILE", help="The ledger.")
+    parser.own("--ledger", type=Path, required=True, metavar="FILE", help="The ledger's file.")
     return parser
 
 
@@ -69,10 +70,14 @@ def _add(argv: list[str]) -> int:
         takes="--name NAME (--tokenizer X | --url URL) TEXT ...",
     )
     parser.own("texts", nargs="*", type=Path, metavar="TEXT", help="Files, in this order.")
-    parser.own("--name", required=True, help="Of the corpus.")
-    parser.own("--tokenizer", metavar="X", help="Folder, tokenizer.json or hub id.")
+    parser.own("--name", required=True, metavar="NAME", help="What the corpus is called.")
+    parser.own(
+        "--tokenizer",
+        metavar="X",
+        help="The model's tokenizer: a folder, a tokenizer.json or, with --url, a hub id.",
+    )
     parser.own("--url", help="A server that has /tokenize, where there is no tokenizer file.")
-    parser.own("--note", default="", help="For readers.")
+    parser.own("--note", default="", metavar="TEXT", help="For readers of the ledger.")
     given = parser.parse(argv)
     if not given.texts:
         raise ConfigError("which texts? At least one file")
@@ -87,9 +92,9 @@ def _import(argv: list[str]) -> int:
         about="Enter that a corpus was used up to a token by runs that this ledger does not know.",
         takes="--corpus NAME --used-until N",
     )
-    parser.own("--corpus", required=True, help="Entered before with `add`.")
+    parser.own("--corpus", required=True, metavar="NAME", help="Entered before, with `add`.")
     parser.own("--used-until", type=int, required=True, metavar="N", help="The first unused token.")
-    parser.own("--note", default="", help="For readers.")
+    parser.own("--note", default="", metavar="TEXT", help="For readers of the ledger.")
     given = parser.parse(argv)
     ledger = Ledger(given.ledger)
     _show(
@@ -105,14 +110,23 @@ def _reserve(argv: list[str]) -> int:
         about="Take a window for a run of another tool. It counts as used from now on.",
         takes="--corpus NAME --run-id ID --prompts N --tokens N",
     )
-    parser.own("--corpus", required=True, help="Of the ledger.")
-    parser.own("--run-id", required=True, help="Who uses it.")
-    parser.own("--prompts", type=int, required=True, metavar="N", help="Prompts of the run.")
-    parser.own("--tokens", type=int, required=True, metavar="N", help="Tokens of a prompt.")
-    parser.own("--use", default="fresh", choices=[use.value for use in Use], help="Of the window.")
-    parser.own("--start", type=int, metavar="N", help="First token, for --use reused.")
-    parser.own("--start-id", help="Of the server's start, for --use paired.")
-    parser.own("--isolated", action="store_true", help="No cache outlives a start, likewise.")
+    parser.own("--corpus", required=True, metavar="NAME", help="Corpus of the ledger.")
+    parser.own("--run-id", required=True, metavar="NAME", help="Who uses the window.")
+    parser.own("--prompts", type=count, required=True, metavar="N", help="Prompts of the run.")
+    parser.own("--tokens", type=count, required=True, metavar="N", help="Tokens of a prompt.")
+    parser.own(
+        "--use",
+        default="fresh",
+        choices=[use.value for use in Use],
+        help="Kind of window. [default: fresh]",
+    )
+    parser.own("--start", type=int, metavar="N", help="Its first token, for --use reused.")
+    parser.own("--start-id", metavar="ID", help="Start of the server, for --use paired.")
+    parser.own(
+        "--isolated",
+        action="store_true",
+        help="No cache outlives a start of the server: --use paired needs that.",
+    )
     given = parser.parse(argv)
     order = Order(
         num_prompts=given.prompts,
@@ -131,7 +145,7 @@ def _reserve(argv: list[str]) -> int:
 
 def _status(argv: list[str]) -> int:
     parser = _parser("status", about="What is left of each corpus.", takes="[--profile PROFILE]")
-    parser.own("--profile", help="How many of its runs are left.")
+    parser.own("--profile", help="Say how many of its runs are left.")
     parser.own("--json", action="store_true", help="One line of JSON.")
     given = parser.parse(argv)
     run_tokens = None

@@ -32,12 +32,17 @@ def run(argv: list[str]) -> int:
         takes="--url URL --profile PROFILE [FLAGS]",
     )
     add_server_flags(parser)
-    parser.own("--profile", required=True, help="Name or file.")
-    parser.own("--concurrency", type=int, help="In place of the profile's.")
-    parser.own("--n-requests", type=int, help="In place of the profile's.")
-    parser.own("--seed", type=int, help="In place of the profile's.")
-    parser.own("--runs", type=int, help="Measured runs, in place of the profile's.")
-    parser.own("--warm", type=int, dest="warm_runs", help="Warm runs, in place of the profile's.")
+    parser.own(
+        "--profile",
+        required=True,
+        help="What is sent: a file, or one of those that `draftmark bench --help` lists.",
+    )
+    own = {"type": int, "metavar": "N"}
+    parser.own("--concurrency", **own, help="Requests in flight, in place of the profile's.")
+    parser.own("--n-requests", **own, help="Requests of a run, in place of the profile's.")
+    parser.own("--seed", **own, help="In place of the profile's.")
+    parser.own("--runs", **own, help="Measured runs, in place of the profile's.")
+    parser.own("--warm", **own, dest="warm_runs", help="Warm runs, in place of the profile's.")
     add_run_flags(parser)
     add_prompt_flags(parser)
     given = parser.parse(argv)

@@ -16,9 +16,12 @@ from draftmark.bench.tables import quality_text, quick_table
 from draftmark.cli.arguments import CommandParser
 from draftmark.cli.bench.server_flags import (
     add_server_flags,
+    amount,
+    count,
     new_name,
     say_gates,
     settings_from,
+    whole,
 )
 from draftmark.cli.bench.status import of_answers, of_questions
 from draftmark.core.errors import ConfigError
@@ -38,15 +41,30 @@ def run(argv: list[str]) -> int:
     add_server_flags(parser)
     parser.own("--task", choices=_TASKS, help="What to ask.")
     parser.own("--quick", action="store_true", help="Seven fixed questions.")
-    parser.own("--data", type=Path, metavar="DIR", help="Folder with gsm8k/test.jsonl.")
-    parser.own("--problems", type=Path, metavar="FILE", help="Of --task file: JSON lines.")
-    parser.own("--n", type=int, help="Problems. [default: all]")
-    parser.own("--shots", type=int, default=5, help="Examples before a problem. [default: 5]")
-    parser.own("--max-tokens", type=int, default=1024, help="Of an answer. [default: 1024]")
-    parser.own("--in-flight", type=int, default=8, help="Questions at once. [default: 8]")
-    parser.own("--ref", type=Path, metavar="FILE", help="quality.json to compare with.")
-    parser.own("--margin", type=float, default=0.02, help="Allowed loss, a share. [default: 0.02]")
-    parser.own("--run", type=Path, metavar="DIR", help="A speed run of the same start.")
+    parser.own("--data", type=Path, metavar="DIR", help="Data folder that has gsm8k/.")
+    parser.own("--problems", type=Path, metavar="FILE", help="Problems of --task file, JSON lines.")
+    parser.own("--n", type=count, metavar="N", help="The first so many problems. [default: all]")
+    for flag, kind, default, about in (
+        ("--shots", whole, 5, "Solved examples before a problem of gsm8k."),
+        ("--max-tokens", count, 1024, "Most tokens of an answer."),
+        ("--in-flight", count, 8, "Questions at once."),
+    ):
+        text = f"{about} [default: {default}]"
+        parser.own(flag, type=kind, default=default, metavar="N", help=text)
+    parser.own("--ref", type=Path, metavar="FILE", help="Earlier result to compare with.")
+    parser.own(
+        "--margin",
+        type=amount,
+        default=0.02,
+        metavar="X",
+        help="Share that may be lost against --ref. [default: 0.02]",
+    )
+    parser.own(
+        "--run",
+        type=Path,
+        metavar="DIR",
+        help="A speed run, which must be of the same start of the server.",
+    )
     given = parser.parse(argv)
     if given.quick == (given.task is not None):
         raise ConfigError("either --task TASK or --quick")

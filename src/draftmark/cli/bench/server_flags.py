@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from draftmark.bench.ledger.entries import Use
 from draftmark.bench.result import Gate
@@ -23,43 +25,144 @@ _NAMED = (
 
 
 def add_server_flags(parser: CommandParser) -> None:
-    parser.own("--url", required=True, help="Of the server, http://HOST:PORT.")
-    parser.own("--model", help="Name to ask for. [default: the first that the server lists]")
-    parser.own("--adapter", default="auto", help="auto, draftmark, vllm, sglang or openai.")
-    parser.own("--api-key-file", type=Path, metavar="FILE", help="A key, alone in a file.")
-    parser.own("--out", type=Path, default=Path("runs"), metavar="DIR", help="[default: runs]")
+    parser.own("--url", required=True, help="The server, as http://HOST:PORT.")
+    parser.own(
+        "--model", metavar="NAME", help="Model to ask for. [default: the first that it lists]"
+    )
+    parser.own(
+        "--adapter",
+        default="auto",
+        metavar="KIND",
+        help="Kind of server: auto, draftmark, vllm, sglang or openai. [default: auto]",
+    )
+    parser.own("--api-key-file", type=Path, metavar="FILE", help="File with nothing but the key.")
+    parser.own(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="Folder where results are kept. [default: runs]",
+    )
 
 
 def add_run_flags(parser: CommandParser) -> None:
     """What commands that measure speed know besides."""
-    parser.own("--run-id", help="Beginning of the runs' names. [default: time and profile]")
-    parser.own("--config-id", default="server", help="What this server is called in comparisons.")
-    parser.own("--tokenizer", metavar="X", help="Folder, tokenizer.json or hub id of the model.")
-    parser.own("--declared", type=Path, metavar="FILE", help="What the server should run with.")
-    parser.own("--service", help="Of a compose file in --declared.")
-    parser.own(
-        "--log", metavar="X", help="The server's log: file:PATH, docker:NAME, journald:UNIT."
+    own = parser.own
+    own("--run-id", metavar="NAME", help="How the runs' names begin. [default: time and profile]")
+    own(
+        "--config-id",
+        default="server",
+        metavar="NAME",
+        help="What this server is called in comparisons. [default: server]",
     )
-    parser.own("--allow", action="append", default=[], metavar="REGEX", help="Expected log lines.")
-    parser.own("--waive", action="append", default=[], metavar="GATE", help="Accept as unknown.")
-    parser.own("--pid", type=int, help="Of the server, where it runs here: vLLM's command line.")
-    parser.own("--shards", type=int, help="Client processes. [default: by the profile's load]")
-    parser.own("--calibration", type=Path, metavar="FILE", help="Of `bench calibrate`.")
-    parser.own("--keep-text", action="store_true", help="Keep the answers in requests.jsonl.gz.")
-    parser.own("--ui", default="auto", choices=[ui.value for ui in Ui], help="What is shown.")
+    own(
+        "--tokenizer",
+        metavar="X",
+        help="The model's tokenizer: a folder, a tokenizer.json or a hub id. [default: from the "
+        "Hugging Face cache, or by asking the server]",
+    )
+    own(
+        "--declared",
+        type=Path,
+        metavar="FILE",
+        help="What the server should run with (YAML, compose, or a command line); where it runs "
+        "otherwise, nothing is sent.",
+    )
+    own("--service", metavar="NAME", help="Which service of a compose file in --declared.")
+    own(
+        "--log",
+        metavar="X",
+        help="The server's log, to be looked through: file:PATH, docker:NAME or journald:UNIT.",
+    )
+    own(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="Log lines that are expected; as often as needed.",
+    )
+    own(
+        "--waive",
+        action="append",
+        default=[],
+        metavar="GATE",
+        help="Accept that this gate is unknown, where a server cannot tell; as often as needed.",
+    )
+    own(
+        "--pid",
+        type=int,
+        metavar="N",
+        help="Process of the server on this machine, for vLLM's command line.",
+    )
+    own(
+        "--shards",
+        type=count,
+        metavar="N",
+        help="Processes of the client. [default: by the load of the profile]",
+    )
+    own(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="What `bench calibrate` found; it sizes the shards.",
+    )
+    own("--keep-text", action="store_true", help="Keep the answers, in requests.jsonl.gz.")
+    own(
+        "--ui",
+        default="auto",
+        choices=[ui.value for ui in Ui],
+        help="What is shown meanwhile; json gives events on stdout. [default: auto]",
+    )
 
 
 def add_prompt_flags(parser: CommandParser) -> None:
-    parser.own("--data", type=Path, metavar="DIR", help="Folder of prompt files.")
-    parser.own("--ledger", type=Path, metavar="FILE", help="Which corpus windows were used.")
-    parser.own("--corpus", help="Of the ledger. [default: its only one]")
-    uses = [use.value for use in Use if use is not Use.REUSED]
-    parser.own("--use", default="fresh", choices=uses, help="Of windows. [default: fresh]")
+    parser.own("--data", type=Path, metavar="DIR", help="Folder of a profile's prompt files.")
+    parser.own(
+        "--ledger",
+        type=Path,
+        metavar="FILE",
+        help="The ledger, for profiles whose prompts come from one (`bench ledger`).",
+    )
+    parser.own("--corpus", metavar="NAME", help="Corpus of the ledger. [default: its only one]")
+    parser.own(
+        "--use",
+        default="fresh",
+        choices=[use.value for use in Use if use is not Use.REUSED],
+        help="Which windows of the corpus. [default: fresh]",
+    )
     parser.own(
         "--isolated",
         action="store_true",
-        help="No cache outlives a start of the server, as --use paired needs.",
+        help="No cache outlives a start of the server: --use paired needs that.",
     )
+
+
+def count(text: str) -> int:
+    """Of a flag: a whole number above 0."""
+    return _number(text, int, least=1)
+
+
+def whole(text: str) -> int:
+    """Of a flag: a whole number, 0 or above."""
+    return _number(text, int, least=0)
+
+
+def amount(text: str) -> float:
+    """Of a flag: a number that is not below 0."""
+    return _number(text, float, least=0)
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _number(text: str, kind: type[Number], *, least: int) -> Number:
+    try:
+        value = kind(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no number") from error
+    if not least <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"at least {least}, not {text}")
+    return value
 
 
 def settings_from(given: argparse.Namespace, command: Sequence[str]) -> Settings:

@@ -29,9 +29,9 @@ def run(argv: list[str]) -> int:
         takes="--url URL [FLAGS]",
     )
     add_server_flags(parser)
-    parser.own("--cases", metavar="X", help="d01-d05,d09. [default: all]")
-    parser.own("--from", dest="folder", type=Path, metavar="DIR", help="Cases of your own.")
-    parser.own("--baseline", type=Path, metavar="FILE", help="suite.json of an earlier run.")
+    parser.own("--cases", metavar="X", help="Ids, ranges or tags: d01-d05,d09. [default: all]")
+    parser.own("--from", dest="folder", type=Path, metavar="DIR", help="Cases of your own, YAML.")
+    parser.own("--baseline", type=Path, metavar="FILE", help="Result of an earlier suite.")
     given = parser.parse(argv)
     cases = shipped_cases() if given.folder is None else read_cases(given.folder)
     if given.cases is not None:

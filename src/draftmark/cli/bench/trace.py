@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from draftmark.bench.arrivals import trace_times
-from draftmark.bench.profile import Endpoint, Mode, Profile
+from draftmark.bench.profile import Endpoint, Mode, Profile, check_profile
 from draftmark.bench.prompts.random_ids import salt_of
 from draftmark.bench.result import Role
 from draftmark.bench.screen import Ui, open_screen
@@ -17,6 +17,8 @@ from draftmark.cli.bench.profile_run import show
 from draftmark.cli.bench.server_flags import (
     add_run_flags,
     add_server_flags,
+    amount,
+    count,
     new_name,
     settings_from,
 )
@@ -31,17 +33,41 @@ def run(argv: list[str]) -> int:
         takes="--url URL --trace FILE --format FORMAT [FLAGS]",
     )
     add_server_flags(parser)
-    parser.own("--trace", type=Path, required=True, metavar="FILE", help="The recorded load.")
     parser.own(
-        "--format", required=True, choices=[one.value for one in TraceFormat], help="Of the file."
+        "--trace", type=Path, required=True, metavar="FILE", help="File of the recorded load."
     )
-    parser.own("--limit", type=int, help="Rows from the beginning.")
-    parser.own("--speed", type=float, default=1.0, help="As many times as fast. [default: 1]")
-    parser.own("--spread-ticks", action="store_true", help="Spread arrivals recorded in ticks.")
-    parser.own("--max-isl", type=int, help="Longest prompt, in tokens.")
-    parser.own("--over", choices=[one.value for one in Over], help="What longer prompts become.")
-    parser.own("--seed", type=int, default=1, help="Of tokens and spreading.")
-    parser.own("--timeout", type=float, default=600.0, metavar="S", help="Of one request.")
+    parser.own(
+        "--format", required=True, choices=[one.value for one in TraceFormat], help="Its format."
+    )
+    parser.own("--limit", type=count, metavar="N", help="Rows from the beginning. [default: all]")
+    parser.own(
+        "--speed",
+        type=amount,
+        default=1.0,
+        metavar="X",
+        help="2 is twice as fast as recorded. [default: 1]",
+    )
+    parser.own(
+        "--spread-ticks",
+        action="store_true",
+        help="Spread arrivals evenly that were recorded at one tick of a coarse clock.",
+    )
+    parser.own("--max-isl", type=count, metavar="N", help="Longest prompt, in tokens.")
+    parser.own(
+        "--over",
+        choices=[one.value for one in Over],
+        help="What becomes of longer ones: cut, left out, or all made shorter by one factor.",
+    )
+    parser.own(
+        "--seed", type=int, default=1, metavar="N", help="Of tokens and spreading. [default: 1]"
+    )
+    parser.own(
+        "--timeout",
+        type=amount,
+        default=600.0,
+        metavar="S",
+        help="Longest time of a request, in seconds. [default: 600]",
+    )
     parser.own("--stop-at-eos", action="store_true", help="Let answers end before their length.")
     add_run_flags(parser)
     given = parser.parse(argv)
@@ -85,7 +111,7 @@ def _profile(
     has_texts = any(row.isl is None for row in rows)
     has_chats = any(row.messages is not None for row in rows)
     texts = Endpoint.CHAT if has_chats else Endpoint.COMPLETIONS
-    return Profile(
+    profile = Profile(
         name=trace.stem,
         mode=Mode.TRACE,
         n_requests=len(rows),
@@ -97,6 +123,8 @@ def _profile(
         warm_runs=0,
         timeout_s=timeout_s,
     )
+    check_profile(profile, where=f"trace {trace}")
+    return profile
 
 
 def _work(
