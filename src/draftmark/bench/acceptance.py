@@ -8,7 +8,7 @@ from itertools import pairwise
 from draftmark.bench.request import CountSource, RequestRecord
 from draftmark.bench.result import AcceptSource, Counters, PromptKind, Sample, Speculation
 
-_COUNTED = (CountSource.USAGE, CountSource.TOKEN_IDS, CountSource.RETOKENISED)
+_COUNTED = (CountSource.USAGE, CountSource.TOKEN_IDS)
 
 
 def acceptance(

@@ -30,7 +30,6 @@ class CountSource(StrEnum):
 
     USAGE = "usage"
     TOKEN_IDS = "token_ids"
-    RETOKENISED = "retokenised"
     CHUNKS = "chunks"
 
 

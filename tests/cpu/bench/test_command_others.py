@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,12 @@ from draftmark.bench.session import NotAsDeclared
 from draftmark.bench.store import StoreError
 from draftmark.cli.bench import COMMANDS
 from draftmark.cli.bench.status import Status, of_answers, of_error, of_gates
+from draftmark.cli.bench_doc import current
 from draftmark.cli.main import main
 from draftmark.core.errors import ConfigError, DraftmarkError, ModelNotFound, Unavailable
 from tests.fakes.bench_commands import Bench
+
+DOC = Path(__file__).resolve().parents[3] / "docs" / "bench.md"
 
 
 def test_declared_settings_and_effective_ones(
@@ -124,3 +128,11 @@ def test_answers_become_exit_codes() -> None:
     assert of_answers(asker, holds=True) is Status.FAIL
     asker.was_interrupted = True
     assert of_answers(asker, holds=True) is Status.INVALID
+
+
+def test_the_document_is_current() -> None:
+    text = DOC.read_text()
+    assert current(text) == text, "run python -m draftmark.cli.bench_doc docs/bench.md"
+    assert "`ttft_ms`" in text and "`cache_hit_zero`" in text and "`prefill_8x16k`" in text
+    with pytest.raises(ConfigError, match="no place for the table"):
+        current("")

@@ -158,6 +158,7 @@ CHECKS = (
     Check(
         id="complete",
         kind=GateKind.METHOD,
+        demands="The run came to its end.",
         look=came_to_its_end,
         where="run.json: state, why_partial",
         advice="Run it again: of a run that broke off there are rows, and no figures.",
@@ -165,6 +166,8 @@ CHECKS = (
     Check(
         id="client_lag",
         kind=GateKind.METHOD,
+        demands="The client saw events no later than figures can bear: p99 under 2 ms, or 5 % "
+        "of the time per token.",
         look=client_lag,
         where="run.json: client.lag_p99_ms",
         advice="More shards (see `bench calibrate`), or a machine of its own for the client.",
@@ -172,6 +175,7 @@ CHECKS = (
     Check(
         id="client_cpu",
         kind=GateKind.METHOD,
+        demands="No process of the client used 70 % of a core.",
         look=client_cpu,
         where="run.json: client.cpu_share",
         advice="More shards (see `bench calibrate`), or a machine of its own for the client.",
@@ -179,6 +183,8 @@ CHECKS = (
     Check(
         id="little",
         kind=GateKind.METHOD,
+        demands="Requests a second times their mean time is the number in flight, as counted "
+        "here and as the server saw it.",
         look=little,
         where="requests.jsonl.gz: t_send, t_done; samples.jsonl.gz: running, waiting",
         advice="Look for a proxy or a full accept queue between client and server.",
@@ -186,6 +192,7 @@ CHECKS = (
     Check(
         id="fail_rate",
         kind=GateKind.METHOD,
+        demands="No request failed.",
         look=fail_rate,
         where="run.json: counts.by_class; requests.jsonl.gz: failure, error",
         advice="Read the errors of the failed requests and the server's log.",
@@ -193,6 +200,7 @@ CHECKS = (
     Check(
         id="steady_span",
         kind=GateKind.METHOD,
+        demands="The number in flight stood at its target for 30 % of the run.",
         look=steady_span,
         where="run.json: steady",
         advice="More requests for each one in flight: four waves and more.",
@@ -200,6 +208,7 @@ CHECKS = (
     Check(
         id="no_other_traffic",
         kind=GateKind.METHOD,
+        demands="The server counted the requests of this run and no others.",
         look=no_other_traffic,
         where="run.json: server.delta.requests",
         advice="Keep everybody else off the server while it is measured.",
@@ -207,6 +216,7 @@ CHECKS = (
     Check(
         id="one_start",
         kind=GateKind.METHOD,
+        demands="The same process of the server answered before and after.",
         look=one_start,
         where="server_before.json, server_after.json: start_id",
         advice="The server started anew in the run: read its log, and measure again.",
@@ -214,6 +224,7 @@ CHECKS = (
     Check(
         id="drift_none",
         kind=GateKind.METHOD,
+        demands="With --declared: every declared setting is in effect.",
         look=drift_none,
         where="run.json: drift",
         advice="Make the server run with what was declared, or declare what it runs with.",
@@ -221,6 +232,7 @@ CHECKS = (
     Check(
         id="manifest_same",
         kind=GateKind.METHOD,
+        demands="Files, code, packages and environment were the same at both ends of the run.",
         look=manifest_same,
         where="manifest.json",
         advice="Change no file and install nothing while a run goes on.",

@@ -73,11 +73,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """`look` gives None where the gate has nothing to say of such a run. `where` names the file of
-    the run's folder that it read, `advice` what to do when it does not hold."""
+    """`demands` is the sentence for its documentation. `look` gives None where the gate has nothing
+    to say of such a run. `where` names the file of the run's folder that it read, `advice` what to
+    do when it does not hold."""
 
     id: str
     kind: GateKind
+    demands: str
     look: Callable[[Evidence], Found | None]
     where: str
     advice: str

@@ -63,6 +63,7 @@ CHECKS = (
     Check(
         id="zero_crash",
         kind=GateKind.STABILITY,
+        demands="The server did not die.",
         look=zero_crash,
         where="run.json: counts.incidents",
         advice="Read the server's log of the moment that the incident names.",
@@ -70,6 +71,7 @@ CHECKS = (
     Check(
         id="memory_drift",
         kind=GateKind.STABILITY,
+        demands="Of the killer: the server held no more GPU memory after than before, within 1 %.",
         look=memory_drift,
         where="server_before.json, server_after.json: memory_bytes",
         advice="Run the killer again on the same start: what grows each time is a leak.",
@@ -77,6 +79,8 @@ CHECKS = (
     Check(
         id="log_clean",
         kind=GateKind.STABILITY,
+        demands="With --log: no more lines of a class (nan, fallback, oom, xid, traceback) than "
+        "its limit, which is 0.",
         look=log_clean,
         where="run.json: log; log.slice.gz",
         advice="Read the lines; one that is expected belongs in the allow list, by its class.",
@@ -84,6 +88,7 @@ CHECKS = (
     Check(
         id="spec_sanity",
         kind=GateKind.QUALITY,
+        demands="Drafts are accepted at all: at least a tenth of their length a step.",
         look=spec_sanity,
         where="run.json: spec",
         advice="Drafts are hardly accepted: see that the draft head is that of the model.",

@@ -110,6 +110,8 @@ CHECKS = (
     Check(
         id="corpus_fresh",
         kind=GateKind.METHOD,
+        demands="No prompt was sent twice, and one from a ledger is of a fresh window (or a "
+        "paired one, by plan); not asked of traces.",
         look=corpus_fresh,
         where="requests.jsonl.gz: prompt_sha; run.json: ledger",
         advice="Reserve a fresh window of the ledger, or send random ids under a new run id.",
@@ -117,6 +119,8 @@ CHECKS = (
     Check(
         id="cache_hit_zero",
         kind=GateKind.METHOD,
+        demands="No more prompt tokens came from a cache than all prompts share, by usage and "
+        "by the server's counter; not asked of traces.",
         look=cache_hit_zero,
         where="requests.jsonl.gz: n_cached; run.json: server.delta.cached_tokens",
         advice="Send prompts the server has not seen, or empty its prefix cache before the run.",
@@ -124,6 +128,7 @@ CHECKS = (
     Check(
         id="prompt_len_exact",
         kind=GateKind.METHOD,
+        demands="The server counted exactly the prompt tokens that were planned.",
         look=prompt_len_exact,
         where="requests.jsonl.gz: n_in_plan, n_in_usage",
         advice="Send token ids, or the tokenizer of the model that is served.",
@@ -131,6 +136,7 @@ CHECKS = (
     Check(
         id="out_len_exact",
         kind=GateKind.METHOD,
+        demands="With ignore_eos, every answer is as long as was asked.",
         look=out_len_exact,
         where="requests.jsonl.gz: n_out, n_out_source",
         advice="See that the server honours ignore_eos and max_tokens, and has room for both.",
@@ -138,6 +144,7 @@ CHECKS = (
     Check(
         id="token_source_same",
         kind=GateKind.METHOD,
+        demands="The tokens of all answers were counted in one way.",
         look=token_source_same,
         where="run.json: tokens.sources",
         advice="Ask for usage with every stream; a server that leaves it out of some is at fault.",
