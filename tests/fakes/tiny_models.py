@@ -23,6 +23,7 @@ def make_config(
     vocab_size: int = VOCAB,
     intermediate_size: int = MIDDLE,
     has_biases: bool = False,
+    with_mtp: bool = False,
 ) -> DecoderConfig:
     """`llama`: untied head. `qwen3`: q and k norms, tied head. `hybrid`: delta nets but for every
     third layer, experts but for every fourth. `delta`: delta nets alone."""
@@ -45,6 +46,7 @@ def make_config(
         rotary=RotaryConfig(dim=attention.rotary_dim or attention.head_dim, theta=10_000.0),
         tied_head=family == "qwen3",
         max_context=max_context,
+        mtp=LayerConfig(mixer=attention, mlp=mlp) if with_mtp else None,
     )
 
 

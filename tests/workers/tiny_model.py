@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
 from tests.fakes.tokenizer import write_model_dir
@@ -90,4 +90,22 @@ def write_tiny_hybrid(directory: Path) -> Path:
             parameter.add_(torch.randn_like(parameter) * 0.3)
     write_model_dir(directory)
     model.save_pretrained(directory)
+    _add_mtp_head(directory / "model.safetensors")
     return directory
+
+
+def _add_mtp_head(file: Path) -> None:
+    """What transformers does not have: a head whose layer is a copy of the attention layer, so that
+    some of its drafts are right, and norms and a mixing layer of its own."""
+    tensors = load_file(file)
+    rng = np.random.default_rng(1)
+    copied = {
+        "mtp.layers.0." + name.split(".layers.2.")[1]: tensor
+        for name, tensor in tensors.items()
+        if ".layers.2." in name
+    }
+    mixed = np.concatenate([np.eye(HIDDEN), np.eye(HIDDEN)], axis=1) * 0.7
+    norms = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+    own = {f"mtp.{name}.weight": rng.normal(0, 0.1, HIDDEN) for name in norms}
+    own["mtp.fc.weight"] = mixed + rng.normal(0, 0.1, mixed.shape)
+    save_file({**tensors, **copied, **own}, file, metadata={"format": "pt"})

@@ -117,8 +117,9 @@ class CacheManager:
         tokens beyond what it can use, in order. Said before `admit`."""
         holding.saves = positions
 
-    def admit(self, holding: Holding, *, step: int, headroom: int) -> bool:
-        """Take a slot and pages for all tokens, if that leaves `headroom` pages available.
+    def admit(self, holding: Holding, *, step: int, headroom: int, upto: int | None = None) -> bool:
+        """Take a slot, and pages for all tokens or for `upto`, if that leaves `headroom` pages
+        available.
 
         Uses what the last `match` found. Changes nothing when it returns False.
         """
@@ -126,7 +127,8 @@ class CacheManager:
         path = holding.path
         if self.snapshots is not None:
             path = path[: self.snapshots.usable(path)]
-        fresh = pages_of(len(holding.tokens)) - len(path)
+        upto = len(holding.tokens) if upto is None else upto
+        fresh = pages_of(upto) - len(path)
         if fresh + headroom > self.num_available - self.tree.idle_in(path):
             return False
         if not self.slots.can_take(step=step):

@@ -218,13 +218,19 @@ class GraphConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    """Drafting (not built yet)."""
+    """Drafting: tokens that are guessed and then verified together. It changes no token."""
 
     draft: str = _option(
-        "none", "Where drafts come from (only none is built yet).", choices=("none", "mtp", "ngram")
+        "none",
+        "Where drafts come from: mtp is the model's own head, where it has one (ngram is not built "
+        "yet).",
+        choices=("none", "mtp", "ngram"),
     )
     draft_tokens: int | None = _option(
-        AUTO, "Drafts a step, 0 to 8 (only auto and 0 are built yet).", metavar="K", high=8
+        AUTO,
+        "Most drafts of a row in a step. auto: 3, or 0 with --draft none.",
+        metavar="K",
+        high=8,
     )
     synthetic_acceptance: float | None = _option(
         AUTO, "Pretend drafts are accepted at this rate (not built yet).", metavar="RATE", high=1

@@ -104,6 +104,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return _settled(self.config.schedule.prefill_tokens)
 
     @property
+    def draft_tokens(self) -> int:
+        return _settled(self.config.speculation.draft_tokens)
+
+    @property
     def device(self) -> str:
         return _settled(self.config.parallel.device)
 

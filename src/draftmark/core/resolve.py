@@ -139,6 +139,11 @@ def _check_facts(resolved: Resolved, model: ModelFacts, device: DeviceFacts) -> 
             param="max_context",
         )
     _check_stages(resolved, model, device)
+    if resolved.config.speculation.draft == "mtp" and not model.has_mtp:
+        raise ConfigError(
+            f"--draft mtp: {model.architecture} as it lies there has no MTP head to draft with",
+            param="draft",
+        )
     if resolved.kv_dtype != resolved.dtype:
         raise NotBuilt(
             f"not built yet: --kv-dtype {resolved.kv_dtype} beside --dtype {resolved.dtype} "
@@ -249,8 +254,10 @@ def _choose_lanes(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _
     return _LANES[device.kind], "device", f"for {device.kind}"
 
 
-def _choose_draft_tokens(_: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
-    return 0, "default", "draft none"
+def _choose_draft_tokens(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
+    if so_far.config.speculation.draft == "none":
+        return 0, "default", "draft none"
+    return 3, "default", "draft mtp"
 
 
 def _choose_names(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:

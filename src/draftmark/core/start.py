@@ -28,7 +28,8 @@ from draftmark.core.topology import Topology
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the checkpoint says about itself, translated once by its model file. `layer_kinds` has a
-    number for each layer: those of one kind cost the same. Empty: all are of one kind."""
+    number for each layer: those of one kind cost the same. Empty: all are of one kind. `has_mtp`:
+    it can draft by itself."""
 
     model_type: str
     architecture: str
@@ -40,6 +41,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     checkpoint_bytes: int
     layer_kinds: tuple[int, ...] = ()
+    has_mtp: bool = False
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,7 @@ class WorkerHello(msgspec.Struct, frozen=True, tag="hello"):
 
 class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     """`dtype` and `kv_dtype` are torch names without the prefix, e.g. bfloat16. `worker` says which
-    stages of `topology` are meant."""
+    stages of `topology` are meant. At most `max_drafts` tokens a row are drafted, by `draft`."""
 
     dtype: str
     kv_dtype: str
@@ -98,6 +100,8 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     prefill_tokens: int
     topology: Topology
     worker: int = 0
+    draft: str = "none"
+    max_drafts: int = 0
 
 
 class LayerCosts(msgspec.Struct, frozen=True, kw_only=True):

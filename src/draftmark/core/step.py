@@ -114,10 +114,11 @@ class StepPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One step, the same bytes for every rank: the turn of `cohort`, whose rows `verify` has.
 
     Applied in order: admits, page deltas, prefill rows, verify rows. `prefill` has chunks of any
-    sequences: chunks of one prompt may be in consecutive steps. `verify_k` and `draft_k` are 0
-    until speculation is built. Step ids rise over the life of an engine, with gaps: a turn in which
-    nothing runs has no step, and when no step was in flight, the next id is more than M above the
-    last.
+    sequences: chunks of one prompt may be in consecutive steps. A verify row runs its pending token
+    and `verify_k` places for drafts, of which it may have fewer; rows that sample get up to
+    `draft_k` drafts for their next step. Step ids rise over the life of an engine, with gaps: a
+    turn in which nothing runs has no step, and when no step was in flight, the next id is more than
+    M above the last.
     """
 
     step: int

@@ -35,6 +35,7 @@ class WarmUpLimits:
     max_running: int
     prefill_tokens: int
     cohorts: int = 1
+    max_drafts: int = 0
 
     @property
     def context(self) -> int:
@@ -82,12 +83,14 @@ class WarmUp:
         self._generation = 1
 
     def verify(self, rows: int, deadline: float) -> CostPoint:
-        """A decode step of `rows` rows."""
+        """A decode step of `rows` rows; and one with drafts, so that it was done once."""
         fresh = range(self._admitted + 1, rows + 1)
         self._prefill(fresh, start=self._context - 1, count=1)
         self._admitted = rows
         plan_rows = [VerifyRow(slot, 1) for slot in range(1, rows + 1)]
         ms = self._best(lambda: self._launch(verify=plan_rows), deadline)
+        if self._limits.max_drafts:
+            self._launch(verify=plan_rows, drafts=self._limits.max_drafts)
         return CostPoint(rows, 0, self._context, ms)
 
     def prefill(self, tokens: int, deadline: float) -> CostPoint:
@@ -128,11 +131,19 @@ class WarmUp:
         pages: Sequence[PageDelta] = (),
         prefill: Sequence[PrefillRow] = (),
         verify: Sequence[VerifyRow] = (),
+        drafts: int = 0,
     ) -> float:
         """Run one step; the milliseconds it took."""
         step, cohorts = self._steps, self._limits.cohorts
         plan = StepPlan(
-            step, step % cohorts, 0, 0, list(admits), list(pages), list(prefill), list(verify)
+            step,
+            step % cohorts,
+            drafts,
+            drafts,
+            list(admits),
+            list(pages),
+            list(prefill),
+            list(verify),
         )
         self._steps += cohorts + 1
         return self._run(plan)

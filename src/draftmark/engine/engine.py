@@ -191,6 +191,7 @@ def make_engine(
         prefill_tokens=resolved.prefill_tokens,
         max_turn_ms=resolved.config.schedule.max_turn_ms,
         num_cohorts=workers.topology.cohorts,
+        max_drafts=resolved.draft_tokens,
     )
     path = resolved.config.debug.record_plans
     manager = CacheManager(

@@ -256,6 +256,8 @@ def load_message(resolved: Resolved, *, worker: int) -> LoadWeights:
         prefill_tokens=resolved.prefill_tokens,
         topology=topology_of(resolved),
         worker=worker,
+        draft=resolved.config.speculation.draft,
+        max_drafts=resolved.draft_tokens,
     )
 
 
@@ -334,6 +336,7 @@ def warm_up(
         max_running=resolved.max_running,
         prefill_tokens=resolved.prefill_tokens,
         cohorts=workers.topology.cohorts,
+        max_drafts=resolved.draft_tokens,
     )
 
     def run(plan: StepPlan) -> float:

@@ -91,7 +91,8 @@ class Attention(DirectModule):
             out = out * torch.sigmoid(gate)
         return self.out(out, residual)
 
-    def cache_spec(self, kv_dtype: torch.dtype) -> AttentionSpec:
+    def cache_spec(self, kv_dtype: torch.dtype, *, max_drafts: int) -> AttentionSpec:
+        """Pages are as large for any number of drafts."""
         return AttentionSpec(
             layer=self.layer,
             kv_heads=self.kv_heads,

@@ -19,7 +19,7 @@ class PrefillSpan:
     """One prefill row: tokens offset .. offset + count - 1 of the batch, at positions from `start`.
 
     `pages` [P] int32 is the slot's page table row (a view), valid for start + count tokens; `slot`
-    is where the row's recurrent state is.
+    is where the row's recurrent state is. There are no keys before `first`.
     """
 
     offset: int
@@ -27,6 +27,7 @@ class PrefillSpan:
     start: int
     pages: Tensor
     slot: int
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,8 @@ class Batch:
     before this step; token j of row b sits at position verify_lengths[b] + j and sees keys up to
     itself. `verify_slots` [B] int64 is where each row's recurrent state is, `verify_folds` [B]
     int64 how many tokens its last step added, which are not folded into that state yet. Inactive
-    rows (done, padding) have length 0, slot 0 and fold 0, and store to the dump page.
+    rows (done, padding) have length 0, slot 0 and fold 0, and store to the dump page. There are no
+    keys before `verify_first` [B] int64, None for 0.
     """
 
     positions: Tensor  # [N] int64
@@ -51,6 +53,7 @@ class Batch:
     verify_lengths: Tensor  # [B] int64
     verify_slots: Tensor  # [B] int64
     verify_folds: Tensor  # [B] int64
+    verify_first: Tensor | None = None
 
     @property
     def num_verify(self) -> int:

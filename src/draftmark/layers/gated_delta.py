@@ -25,9 +25,6 @@ from draftmark.layers.step import RecurrentStep, StageStep
 from draftmark.layers.weight import Block, Kept, Layer, Placement, Weight
 from draftmark.parallel.sharding import Heads, Replicated, Rows
 
-# Tokens that a verify row runs at most: one, until there are drafts.
-_MAX_WIDTH = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDeltaConfig:
@@ -97,9 +94,10 @@ class GatedDelta(DirectModule):
             normed = torch.cat(parts)
         return self.out(normed, residual)
 
-    def cache_spec(self, kv_dtype: torch.dtype) -> RecurrentSpec:
-        """States do not depend on the number format of keys and values."""
-        config, placement = self.config, self.placement
+    def cache_spec(self, kv_dtype: torch.dtype, *, max_drafts: int) -> RecurrentSpec:
+        """States do not depend on the number format of keys and values. A verify row runs its
+        pending token and `max_drafts` more, all of which become records."""
+        config, placement, widest = self.config, self.placement, max_drafts + 1
         return RecurrentSpec(
             layer=self.layer,
             key_heads=self.key_heads,
@@ -107,8 +105,8 @@ class GatedDelta(DirectModule):
             key_dim=config.key_dim,
             value_dim=config.value_dim,
             conv_taps=config.conv_taps,
-            conv_depth=config.conv_taps - 1 + _MAX_WIDTH,
-            records=FOLD_TOKENS - 1 + 2 * _MAX_WIDTH,
+            conv_depth=config.conv_taps - 1 + widest,
+            records=FOLD_TOKENS - 1 + 2 * widest,
             dtype_bytes=placement.dtype.itemsize,
             state_bytes_each=placement.wide_dtype.itemsize,
         )

@@ -55,7 +55,11 @@ def attention_step(
     """Rotations, page indices and masks of a step."""
     prefill = [
         attention.PrefillLayout(
-            offset=span.offset, count=span.count, start=span.start, pages=span.pages
+            offset=span.offset,
+            count=span.count,
+            start=span.start,
+            pages=span.pages,
+            first=span.first,
         )
         for span in batch.prefill
     ]
@@ -67,6 +71,7 @@ def attention_step(
             pages=batch.verify_pages,
             lengths=batch.verify_lengths,
             store=batch.store[batch.verify_offset :],
+            first=batch.verify_first,
         )
     plan = attention.plan(
         shape,

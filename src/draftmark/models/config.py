@@ -59,6 +59,7 @@ def describe(model_dir: Path) -> Description:
         num_parameters=num_parameters,
         checkpoint_bytes=num_bytes,
         layer_kinds=config.kind_of_layers,
+        has_mtp=config.mtp is not None,
     )
     return Description(facts=facts, config=config, names=family.names(config, present=entries))
 

@@ -11,7 +11,7 @@ How the runtime uses the model side (one rank, everything under `torch.inference
         stage, model_dir, description=description, progress=lambda done_bytes, total_bytes: None
     )                                                     # returns bytes read
     stage.finish()                                        # packs weights; load is over
-    stage.cache_specs(kv_dtype)    # list[cache.spec.CacheSpec], one a layer, in layer order
+    stage.cache_specs(kv_dtype, max_drafts=k)  # list[CacheSpec], one a layer, in layer order
     stage.weight_bytes()           # bytes held after finish()
     stage.workspace_bytes(tokens=, logits_rows=, context=)  # upper bound of a step's temporaries
 
@@ -25,12 +25,12 @@ Several tensor ranks: `build` takes the rank's `mesh` and `group`; each rank has
 weights and its own KV heads, every call is made by all ranks with the same inputs, and hidden,
 bad_layer and logits are the same bits on all.
 
-`caches` has one entry a layer, in layer order, made by its spec: of an attention layer the pages
-[num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before values, of a recurrent layer a
-`RecurrentCache` of all slots. It may hold anything, NaN included, where nothing was stored. The
-forward writes this step's keys and values to `batch.store` before it attends, and moves the states
-of its rows on. Nothing is kept between calls but parameters. A row's result does not depend
-on the other rows of the batch beyond rounding.
+`caches` has one entry a layer, in layer order and that of the MTP head last, made by its spec: of
+an attention layer the pages [num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before
+values, of a recurrent layer a `RecurrentCache` of all slots. It may hold anything, NaN included,
+where nothing was stored. The forward writes this step's keys and values to `batch.store` before it
+attends, and moves the states of its rows on. Nothing is kept between calls but parameters. A row's
+result does not depend on the other rows of the batch beyond rounding.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Stage(nn.Module):
         self.embeds, is_last = layers.start == 0, layers.stop == config.num_layers
         vocab_size, hidden_size = config.vocab_size, config.hidden_size
         self.embedding: Embedding | None = None
-        if self.embeds or (is_last and config.tied_head):
+        if self.embeds or (is_last and (config.tied_head or with_mtp)):
             self.embedding = Embedding(vocab_size, hidden_size, placement=placement)
         blocks = {
             str(n): DecoderLayer(config, config.layers[n], layer=n, placement=placement)
@@ -104,8 +104,12 @@ class Stage(nn.Module):
         attention_layers = [mixer for mixer in mixers if isinstance(mixer, Attention)]
         self.is_recurrent = len(attention_layers) < len(mixers)
         self.shape = attention_layers[0].shape() if attention_layers else None
+        if self.mtp is not None:
+            mixer = self.mtp.layer.mixer
+            assert isinstance(mixer, Attention), "a head that drafts has pages"
+            self.draft_shape = mixer.shape()
         self.rotary: Rotary | None = None
-        if attention_layers:
+        if attention_layers or self.mtp is not None:
             self.rotary = Rotary(config.rotary, max_context=max_context, placement=placement)
         self.blame = _blame(layers, ends=is_last).to(placement.device)
 
@@ -116,7 +120,7 @@ class Stage(nn.Module):
             hidden = self.embedding(inputs)
         step = self._step(batch)
         scales: list[Tensor] = []
-        for block, cache in zip(self.blocks, caches, strict=True):
+        for block, cache in zip(self.blocks, caches[: len(self.blocks)], strict=True):
             hidden = block(hidden, step, cache, scales)
         if self.norm is not None:
             hidden, scale = self.norm(hidden)
@@ -125,6 +129,16 @@ class Stage(nn.Module):
             scales, layers=self.blame, backend=self.placement.backends.sentinel
         )
         return StageOutput(hidden, bad_layer)
+
+    def draft(self, ids: Tensor, hidden: Tensor, batch: Batch, cache: LayerCache) -> Tensor:
+        """One use of the MTP head: ids [N] that follow `hidden` [N, hidden] -> [N, hidden], which
+        goes to `logits`, or here again as `hidden`. Entry i of its pages, written to `cache`, is of
+        the token at i and the hidden state before it."""
+        assert self.mtp is not None and self.embedding is not None and self.rotary is not None
+        own = attention_step(
+            batch, shape=self.draft_shape, rotary=self.rotary, placement=self.placement
+        )
+        return self.mtp(self.embedding(ids), hidden, StageStep(attention=own), cache, [])
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Rows of `forward`'s hidden [M, hidden] -> [M, vocab], float32 at least.
@@ -139,8 +153,10 @@ class Stage(nn.Module):
         for layer in self._holders():
             layer.finish()
 
-    def cache_specs(self, kv_dtype: torch.dtype) -> list[CacheSpec]:
-        return [block.mixer.cache_spec(kv_dtype) for block in self.blocks]
+    def cache_specs(self, kv_dtype: torch.dtype, *, max_drafts: int = 0) -> list[CacheSpec]:
+        """`max_drafts` is how many drafts a verify row runs at most."""
+        blocks = self.blocks if self.mtp is None else (*self.blocks, self.mtp.layer)
+        return [block.mixer.cache_spec(kv_dtype, max_drafts=max_drafts) for block in blocks]
 
     def weight_bytes(self) -> int:
         """Bytes of weights and rotary tables held after `finish()`."""

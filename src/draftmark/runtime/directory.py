@@ -42,11 +42,13 @@ class SlotDirectory:
         max_pages: int,
         num_cohorts: int = 1,
         num_snapshots: int = 0,
+        max_drafts: int = 0,
     ) -> None:
         """`num_slots` and `num_pages` include the dump ones; a table has `max_pages` columns. What
         step n returns is known to the device from step n + `num_cohorts` on."""
         self._num_cohorts = num_cohorts
         self._num_snapshots = num_snapshots
+        self._max_drafts = max_drafts
         self._num_pages = num_pages
         self._max_pages = max_pages
         self._num_slots = num_slots
@@ -66,8 +68,8 @@ class SlotDirectory:
             _fail(plan, f"comes after step {self._last_step}")
         if plan.cohort != plan.step % self._num_cohorts:
             _fail(plan, f"is of cohort {plan.cohort} of {self._num_cohorts}")
-        if plan.verify_k or plan.draft_k:
-            _fail(plan, "has drafts, which are not built yet")
+        if max(plan.verify_k, plan.draft_k) > self._max_drafts:
+            _fail(plan, f"has {plan.verify_k} and {plan.draft_k} drafts, of {self._max_drafts}")
         self._last_step = plan.step
         for admit in plan.admits:
             self._admit(plan, admit)

@@ -43,6 +43,7 @@ class AdmitInputs:
     slots: Tensor  # [A] int64
     generations: Tensor  # [A] int64
     ends: Tensor  # [A] int64
+    cached: Tensor  # [A] int64
     floats: Tensor  # [A, NUM_FLOATS] float64
     ints: Tensor  # [A, NUM_INTS] int64
     stop_ids: Tensor  # [A, MAX_STOP_IDS] int64
@@ -117,7 +118,7 @@ def _words(plan: StepPlan) -> int:
     words += 3 * sum(len(delta.pages) for delta in plan.pages)
     words += sum(5 * len(row.ids) + 3 for row in plan.prefill)
     for admit in plan.admits:
-        words += 3 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
+        words += 4 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
         words += len(admit.prompt_ids) + len(admit.output_ids)
         if admit.sampling.bias:
             words += 1 + 2 * MAX_LOGIT_BIAS
@@ -145,6 +146,7 @@ def _admits(admits: list[Admit], staging: StepStaging) -> AdmitInputs:
         slots=staging.ints([admit.slot for admit in admits]),
         generations=staging.ints([admit.generation for admit in admits]),
         ends=staging.ints([admit.end for admit in admits]),
+        cached=staging.ints([admit.cached for admit in admits]),
         floats=staging.floats(floats).view(count, NUM_FLOATS),
         ints=staging.ints(ints).view(count, NUM_INTS),
         stop_ids=staging.ints(stop_ids.ravel()).view(count, MAX_STOP_IDS),

@@ -23,7 +23,7 @@ from draftmark.core.errors import BudgetError
 from draftmark.kernels import sample
 from draftmark.layers.recurrent import LayerCache, RecurrentCache
 from draftmark.models.stage import Stage
-from draftmark.runtime.relay import forward_words
+from draftmark.runtime.relay import RowLayout, forward_words
 from draftmark.runtime.sampler import PROMPT_SLICE
 from draftmark.runtime.staging import WORD_BYTES, StepShape, staging_bytes
 
@@ -40,6 +40,11 @@ class RunLimits:
     prefill_tokens: int
     cohorts: int = 1
     num_snapshots: int = 0
+    max_drafts: int = 0
+
+    @property
+    def layout(self) -> RowLayout:
+        return RowLayout(self.max_drafts)
 
     @property
     def ring_depth(self) -> int:
@@ -47,7 +52,11 @@ class RunLimits:
 
     @property
     def step_shape(self) -> StepShape:
-        return StepShape(max_rows=self.max_running, max_prefill_tokens=self.prefill_tokens)
+        return StepShape(
+            max_rows=self.max_running,
+            max_prefill_tokens=self.prefill_tokens,
+            layout=self.layout,
+        )
 
 
 def ring_depth(cohorts: int) -> int:
@@ -165,17 +174,20 @@ def workspace_bytes(
     prefill_tokens: int,
     cohorts: int,
     lane_ends: int,
+    max_drafts: int = 0,
 ) -> int:
     """Upper bound of what a step of a stage needs beside weights, pools and slots. `lane_ends` is
     the number of forward lanes that end in it."""
-    tokens = prefill_tokens + max_running
-    rows = max(max_running, PROMPT_SLICE)
-    shape = StepShape(max_rows=max_running, max_prefill_tokens=prefill_tokens)
+    layout = RowLayout(max_drafts)
+    shape = StepShape(max_rows=max_running, max_prefill_tokens=prefill_tokens, layout=layout)
+    tokens = prefill_tokens + shape.max_sampled
+    rows = max(shape.max_sampled, PROMPT_SLICE)
     needed = stage.workspace_bytes(tokens=tokens, logits_rows=rows, context=max_context)
     if stage.head is not None:
         needed += sample.workspace_bytes(rows=rows, vocab_size=stage.config.vocab_size)
     message = tokens * stage.config.hidden_size * stage.placement.dtype.itemsize
-    message += WORD_BYTES * forward_words(max_running, max_running + prefill_tokens)
+    words = forward_words(max_running, max_running + prefill_tokens, layout=layout)
+    message += WORD_BYTES * words
     needed += lane_ends * (cohorts + 1) * message
     return needed + ring_depth(cohorts) * staging_bytes(shape)
 

@@ -20,8 +20,9 @@ from draftmark.parallel.strict import StrictWire
 from draftmark.runtime import sample_state
 from draftmark.runtime.debug_sync import DebugSync
 from draftmark.runtime.directory import SlotDirectory
+from draftmark.runtime.drafting import Drafter, Seat
 from draftmark.runtime.memory import RunLimits, allocate_caches
-from draftmark.runtime.relay import PACKED_COLUMNS, forward_words
+from draftmark.runtime.relay import forward_words
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler
 from draftmark.runtime.slots import SlotState, SlotTables
@@ -95,6 +96,7 @@ class Placing:
     note: NoteStage
     checks: bool = True
     poison: bool = False
+    make_drafter: Callable[[Seat], Drafter] | None = None
     sync: DebugSync = field(default_factory=DebugSync)
 
 
@@ -165,7 +167,9 @@ def _make_stage_run(
     config = stage.config
     num_slots = limits.num_slots
     tables = SlotTables(num_slots=num_slots, max_context=limits.max_context, device=device)
-    state = SlotState(num_slots=num_slots, device=device) if stage.embeds else None
+    state = None
+    if stage.embeds:
+        state = SlotState(num_slots=num_slots, layout=limits.layout, device=device)
     sampler = None
     if stage.head is not None:
         sampler = Sampler(
@@ -175,10 +179,11 @@ def _make_stage_run(
             ends=tables.ends,
             head=stage.logits,
             head_layer=config.num_layers,
+            layout=limits.layout,
             backend="torch",
         )
     caches = allocate_caches(
-        stage.cache_specs(kv_dtype),
+        stage.cache_specs(kv_dtype, max_drafts=limits.max_drafts),
         limits=limits,
         dtype=stage.placement.dtype,
         kv_dtype=kv_dtype,
@@ -186,19 +191,27 @@ def _make_stage_run(
     )
     if placing.poison:
         caches.fill(torch.nan)
+    directory = SlotDirectory(
+        num_slots=num_slots,
+        num_pages=limits.num_pages,
+        max_pages=tables.max_pages,
+        num_cohorts=limits.cohorts,
+        num_snapshots=limits.num_snapshots,
+        max_drafts=limits.max_drafts,
+    )
+    drafter = None
+    if sampler is not None and placing.make_drafter is not None:
+        seat = Seat(stage=stage, caches=caches, tables=tables, sampler=sampler, directory=directory)
+        drafter = placing.make_drafter(seat)
     return StageRun(
         stage,
         caches=caches,
         tables=tables,
         state=state,
         sampler=sampler,
-        directory=SlotDirectory(
-            num_slots=num_slots,
-            num_pages=limits.num_pages,
-            max_pages=tables.max_pages,
-            num_cohorts=limits.cohorts,
-            num_snapshots=limits.num_snapshots,
-        ),
+        drafter=drafter,
+        directory=directory,
+        layout=limits.layout,
         ring=StagingRing(
             limits.ring_depth, shape=limits.step_shape, device=device, poison=placing.poison
         ),
@@ -246,16 +259,17 @@ def _format(
     name: LaneName, *, number: int, stage: Stage, limits: RunLimits, depth: int
 ) -> LaneFormat:
     """The bounds of a lane's messages, the same at both ends."""
-    rows = limits.max_running
+    rows, layout = limits.max_running, limits.layout
     if name.kind is LaneKind.RETURN:
-        return LaneFormat(name=name, number=number, depth=depth, max_words=rows * PACKED_COLUMNS)
+        words = rows * layout.packed_columns
+        return LaneFormat(name=name, number=number, depth=depth, max_words=words)
     return LaneFormat(
         name=name,
         number=number,
         depth=depth,
         # Each token may be a prompt's, and each prompt a row.
-        max_words=forward_words(rows, rows + limits.prefill_tokens),
-        max_tokens=rows + limits.prefill_tokens,
+        max_words=forward_words(rows, rows + limits.prefill_tokens, layout=layout),
+        max_tokens=limits.step_shape.max_sampled + limits.prefill_tokens,
         hidden_size=stage.config.hidden_size,
         dtype=stage.placement.dtype,
     )

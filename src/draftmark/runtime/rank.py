@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -56,9 +57,11 @@ from draftmark.runtime.device import (
     find_versions,
     usable_threads,
 )
+from draftmark.runtime.drafting import Drafter, Seat
 from draftmark.runtime.injection import InjectedFaults
 from draftmark.runtime.layer_costs import measure_layers
 from draftmark.runtime.memory import RunLimits, free_bytes, workspace_bytes
+from draftmark.runtime.mtp import MTPDrafter
 from draftmark.runtime.pipeline import (
     NoteStage,
     Placing,
@@ -67,12 +70,14 @@ from draftmark.runtime.pipeline import (
     make_worker_run,
     note_nothing,
 )
+from draftmark.runtime.relay import RowLayout
 from draftmark.runtime.sample_state import sample_bytes
 from draftmark.runtime.sampler import Override
 from draftmark.runtime.slots import slot_bytes
 
 logger = logging.getLogger(__name__)
 
+_DRAFTERS: dict[str, Callable[[Seat], Drafter] | None] = {"none": None, "mtp": MTPDrafter}
 _SAY_EVERY_S = 2.0
 _STORE_TIMEOUT = timedelta(seconds=60)
 
@@ -243,6 +248,7 @@ class Rank:
                 note=self._note,
                 checks=self._device.type == "cpu" or LANE in self._sync.kinds,
                 sync=self._sync,
+                make_drafter=_DRAFTERS[load.draft],
             ),
             limits=RunLimits(
                 num_pages=pools.num_pages,
@@ -252,6 +258,7 @@ class Rank:
                 prefill_tokens=load.prefill_tokens,
                 cohorts=load.topology.cohorts,
                 num_snapshots=pools.num_snapshots,
+                max_drafts=load.max_drafts,
             ),
             kv_dtype=dtype_of(load.kv_dtype),
             device=self._device,
@@ -311,6 +318,7 @@ class Rank:
                 max_context=load.max_context,
                 backends=chosen,
                 layers=topology.layers_of(number),
+                with_mtp=load.draft == "mtp",
                 mesh=_mesh(topology, number, worker=load.worker),
                 group=group,
             )
@@ -329,12 +337,14 @@ class Rank:
         vocab_size = stages[0].config.vocab_size
         return WeightsLoaded(
             cache_specs=encode_specs(
-                spec for stage in stages for spec in stage.cache_specs(kv_dtype)
+                spec
+                for stage in stages
+                for spec in stage.cache_specs(kv_dtype, max_drafts=load.max_drafts)
             ),
             weight_bytes=weight_bytes,
             free_bytes=free_bytes(self._device),
             fixed_bytes_per_slot=sum(
-                slot_bytes(max_context=load.max_context)
+                slot_bytes(max_context=load.max_context, layout=RowLayout(load.max_drafts))
                 + (sample_bytes(vocab_size=vocab_size) if stage.head is not None else 0)
                 for stage in stages
             ),
@@ -346,6 +356,7 @@ class Rank:
                     prefill_tokens=load.prefill_tokens,
                     cohorts=load.topology.cohorts,
                     lane_ends=(not stage.embeds) + (stage.head is None),
+                    max_drafts=load.max_drafts,
                 )
                 for stage in stages
             ),

@@ -28,7 +28,6 @@ from draftmark.runtime.relay import (
     PACKED_EMITTED,
     PACKED_FOLD,
     PACKED_LENGTH,
-    PACKED_TOKEN,
 )
 from draftmark.runtime.sampler import SampledRows
 from draftmark.runtime.staging import StepStaging
@@ -128,11 +127,12 @@ class StepPending:
         planned: list[PrefillRow | VerifyRow] = [row for row in self._plan.prefill if row.samples]
         planned += self._plan.verify
         packed = self._staging.packed[: len(planned)].tolist()
+        first = self._staging.layout.packed_emitted
         return [
             ResultRow(
                 row.slot,
                 row.generation,
-                [words[PACKED_TOKEN]] if words[PACKED_EMITTED] else [],
+                words[first : first + words[PACKED_EMITTED]],
                 words[PACKED_LENGTH],
                 words[PACKED_FOLD],
                 bool(words[PACKED_DONE]),
@@ -149,12 +149,17 @@ class StepPending:
         entries: list[list[TokenLogprobs] | None] = [None] * len(packed)
         if rows.logprobs is None:
             return entries
-        stored = rows.logprobs.top_ids.shape[1]
-        values = self._staging.logprobs[: len(rows.logprob_rows)].tolist()
-        for row, words in zip(rows.logprob_rows, values, strict=True):
-            top, token = rows.logprobs_wanted[row], packed[row][PACKED_TOKEN]
-            entry = _entry(token, words, top=top, stored=stored)
-            entries[row] = [entry] if packed[row][PACKED_EMITTED] else []
+        stored, first = rows.logprobs.top_ids.shape[1], self._staging.layout.packed_emitted
+        values = iter(self._staging.logprobs[: len(rows.logprobs.chosen)].tolist())
+        for row, (top, words) in enumerate(zip(rows.logprobs_wanted, packed, strict=True)):
+            if top < 0:
+                continue
+            own = [next(values) for _ in range(rows.width_of(row))][: words[PACKED_EMITTED]]
+            tokens = words[first : first + len(own)]
+            entries[row] = [
+                _entry(token, value, top=top, stored=stored)
+                for token, value in zip(tokens, own, strict=True)
+            ]
         return entries
 
     def _prompt(self, part: PromptPart) -> PromptLogprobs:

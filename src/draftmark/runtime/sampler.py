@@ -1,6 +1,6 @@
 """Hidden states to tokens, and to the new state of the slots: what ends a step on the device.
 
-Legend: N tokens, M rows that sample, R prefill rows, V vocabulary.
+Legend: N tokens, M rows that sample, R tokens that they sample, B verify rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from draftmark.kernels import sample as op
 from draftmark.kernels.sample import Logprobs, RowFlag, SampleTables
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.inputs import PlanInputs
-from draftmark.runtime.relay import (
-    DONE,
-    LENGTH,
-    PACKED_EMITTED,
-    PACKED_TOKEN,
-)
+from draftmark.runtime.relay import DONE, DRAFTS, LENGTH, PACKED_EMITTED, TOKEN, RowLayout
+from draftmark.speculation.acceptance import count_emitted
 
 # Rows of logits that prompt log-probabilities compute at a time.
 PROMPT_SLICE = 64
@@ -29,23 +25,25 @@ PROMPT_SLICE = 64
 _MIN_TOKENS, _PENALTIES = int(RowFlag.MIN_TOKENS), int(RowFlag.PENALTIES)
 _CLEAN = torch.iinfo(torch.int32).max
 
-# Given (logits [M, V], own tokens [M]), the tokens to take instead: `rerun --forced`.
+# Given (logits [R, V], own tokens [R]), the tokens to take instead: `rerun --forced`.
 Override = Callable[[Tensor, Tensor], Tensor]
 Head = Callable[[Tensor], Tensor]  # to float32 at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledRows:
-    """`packed` [M, PACKED_COLUMNS] int64 (columns in `relay`). `logprobs` are of the rows where
-    `logprobs_wanted` [M] is not -1, in order."""
+    """`packed` [M, packed_columns] int64 (columns in `relay`). `logprobs` are of the rows where
+    `logprobs_wanted` [M] is not -1, in order, of each token of their windows."""
 
     packed: Tensor
+    num_prefill: int
+    width: int
     logprobs_wanted: tuple[int, ...]
     logprobs: Logprobs | None
 
-    @property
-    def logprob_rows(self) -> list[int]:
-        return [row for row, wanted in enumerate(self.logprobs_wanted) if wanted >= 0]
+    def width_of(self, row: int) -> int:
+        """Tokens sampled in this row."""
+        return 1 if row < self.num_prefill else self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,65 @@ class _RowFacts:
             has_stop_ids=any(info.has_stop_ids for info in infos),
         )
 
+    def of_tokens(self, num_prefill: int, width: int) -> tuple[int, ...]:
+        """The flags of each sampled token."""
+        if width == 1:
+            return self.flags
+        verify = self.flags[num_prefill:]
+        return self.flags[:num_prefill] + tuple(flag for flag in verify for _ in range(width))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """The sampled tokens of a step: one of each prefill row, then `width` of each verify row.
+    `slots`, `position` [R]: whose they are, and the index they get. `drafted` [B, width - 1] stands
+    after each in its window."""
+
+    num_prefill: int
+    width: int
+    slots: Tensor
+    position: Tensor
+    drafted: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, inputs: PlanInputs, width: int) -> _Window:
+        first = inputs.num_sampling_prefill
+        slots, position = inputs.sampling_slots, rows[:, LENGTH] + 1
+        if width > 1:
+            steps = torch.arange(width, device=rows.device)
+            of_verify = (position[first:, None] + steps).flatten()
+            position = torch.cat((position[:first], of_verify))
+            slots = torch.cat((slots[:first], slots[first:].repeat_interleave(width)))
+        return cls(
+            num_prefill=first,
+            width=width,
+            slots=slots,
+            position=position,
+            drafted=rows[first:, TOKEN + 1 : TOKEN + width],
+        )
+
+    def tokens_of(self, row: int) -> range:
+        """Which of the sampled tokens are this row's."""
+        if row < self.num_prefill:
+            return range(row, row + 1)
+        begin = self.num_prefill + (row - self.num_prefill) * self.width
+        return range(begin, begin + self.width)
+
+    def split(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """[R] -> ([prefill rows], [B, width])."""
+        return value[: self.num_prefill], value[self.num_prefill :].view(-1, self.width)
+
+    def before(self) -> Tensor:
+        """[R, width - 1]: the drafts that stand before each token in its window, -1 for none."""
+        column = torch.arange(self.width - 1, device=self.slots.device)
+        row = torch.arange(self.width, device=self.slots.device)
+        shown = torch.where(column < row[:, None], self.drafted[:, None, :], -1).flatten(0, 1)
+        none = shown.new_full((self.num_prefill, self.width - 1), -1)
+        return torch.cat((none, shown))
+
 
 class Sampler:
-    """`head` maps hidden states [M, H] to logits [M, V]; `head_layer` names it in faults. `ends`
+    """`head` maps hidden states [R, H] to logits [R, V]; `head_layer` names it in faults. `ends`
     [S] are the slots' (`SlotTables.ends`)."""
 
     def __init__(
@@ -79,12 +133,14 @@ class Sampler:
         ends: Tensor,
         head: Head,
         head_layer: int,
+        layout: RowLayout,
         backend: str,
     ) -> None:
         self.tables = tables
         self._ends = ends
         self._head = head
         self._head_layer = head_layer
+        self._layout = layout
         self._backend = backend
 
     def run(
@@ -98,90 +154,137 @@ class Sampler:
         directory: SlotDirectory,
         override: Override | None = None,
     ) -> SampledRows:
-        """Of the rows that sample: `rows` [M, ROW_COLUMNS] before they do, `hidden` [M, H], and
-        `bad_layer` [M] int64 from the layers of all stages."""
+        """Of the rows that sample: `rows` [M, row_columns] before they do, `hidden` [R, H] of their
+        tokens, and `bad_layer` [M] int64 from the layers of all stages."""
         facts = _RowFacts.of(plan, directory)
+        window = _Window.of(rows, inputs, plan.verify_k + 1)
+        flags = facts.of_tokens(window.num_prefill, window.width)
+        has_penalties = any(flag & _PENALTIES for flag in flags)
         logits = self._head(hidden)
-        slots = inputs.sampling_slots
-        position = rows[:, LENGTH] + 1
         token = op.sample(
             logits,
-            slots=slots,
-            position=position,
+            slots=window.slots,
+            position=window.position,
             tables=self.tables,
-            flags=facts.flags,
+            flags=flags,
+            window=window.before() if has_penalties and window.width > 1 else None,
             backend=self._backend,
         )
         if override is not None:
             token = override(logits, token)
-        is_bad_head = (bad_layer < 0) & ~op.is_finite(logits)
-        bad = bad_layer.masked_fill(is_bad_head, self._head_layer)
-        packed = self._pack(rows, position, token, bad, inputs=inputs, facts=facts)
-        self._count(facts, slots, packed)
+        is_bad_head = self._is_bad_head(logits, window, rows)
+        bad = bad_layer.masked_fill((bad_layer < 0) & is_bad_head, self._head_layer)
+        packed = self._pack(rows, window, token, bad, inputs=inputs, facts=facts)
+        if has_penalties:
+            self._count(facts, inputs.sampling_slots, packed)
         return SampledRows(
             packed=packed,
+            num_prefill=window.num_prefill,
+            width=window.width,
             logprobs_wanted=facts.logprobs,
-            logprobs=self._logprobs(logits, token, facts=facts),
+            logprobs=self._logprobs(logits, token, window, facts=facts),
         )
+
+    def _is_bad_head(self, logits: Tensor, window: _Window, rows: Tensor) -> Tensor:
+        """[M]: of tokens that may be emitted."""
+        is_bad = ~op.is_finite(logits)
+        if window.width == 1:
+            return is_bad
+        prefill, verify = window.split(is_bad)
+        num_drafts = rows[window.num_prefill :, DRAFTS]
+        column = torch.arange(window.width, device=rows.device)
+        return torch.cat((prefill, (verify & (column <= num_drafts[:, None])).any(1)))
 
     def _pack(
         self,
         rows: Tensor,
-        position: Tensor,
+        window: _Window,
         token: Tensor,
         bad: Tensor,
         *,
         inputs: PlanInputs,
         facts: _RowFacts,
     ) -> Tensor:
-        """[M, PACKED_COLUMNS]. A row that was done keeps its length and is not looked at for
+        """[M, packed_columns]. A row that was done keeps its length and is not looked at for
         faults; a row with a fault emits nothing and is done."""
-        slots = inputs.sampling_slots
+        slots, length = inputs.sampling_slots, rows[:, LENGTH]
         active = rows[:, DONE] == 0
         is_bad = active & (bad >= 0)
-        emitted = active & (bad < 0)
-        ended = position + 1 >= self._ends.index_select(0, slots)
+        emits = active & (bad < 0)
+        is_end = window.position + 1 >= self._ends.index_select(0, window.slots)
         if facts.has_stop_ids:
-            ended |= self._is_stop(token, position, slots=slots, facts=facts)
+            is_end |= self._is_stop(token, window, facts=facts)
+        count, ended, pending, tokens = self._emitted(rows, window, token, is_end)
+        emitted = count * emits
         # A prefill row leaves nothing to fold: what it ran is in the state for good.
-        fold = emitted.to(torch.int64)
-        fold[: inputs.num_sampling_prefill] = 0
+        fold = emitted.clone()
+        fold[: window.num_prefill] = 0
+        none = torch.zeros_like(slots)
         columns = (
             slots,
             inputs.sampling_generations,
-            torch.where(active, position, rows[:, LENGTH]),
-            token,
+            length + torch.where(is_bad, 1, emitted),
             ~active | ended | is_bad,
-            emitted,
             fold,
+            none,
+            emitted,
             torch.where(is_bad, bad, -1),
+            pending,
+            *(none,) * self._layout.max_drafts,
+            *tokens,
+            *(none,) * (self._layout.max_drafts + 1 - len(tokens)),
         )
         return torch.stack([column.to(torch.int64) for column in columns], dim=1)
 
-    def _is_stop(
-        self, token: Tensor, position: Tensor, *, slots: Tensor, facts: _RowFacts
-    ) -> Tensor:
-        tables = self.tables
+    def _emitted(
+        self, rows: Tensor, window: _Window, token: Tensor, is_end: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """(tokens emitted [M], whether that is the end [M], the last of them [M], all of them as
+        columns [M]): what active rows give. What stands behind the last one means nothing."""
+        if window.width == 1:
+            return torch.ones_like(token), is_end, token, (token,)
+        first, (prefill, verify) = window.num_prefill, window.split(token)
+        end_prefill, end_verify = window.split(is_end)
+        emitted, ended = count_emitted(
+            verify, window.drafted, num_drafts=rows[first:, DRAFTS], is_end=end_verify
+        )
+        last = verify.gather(1, emitted[:, None] - 1)[:, 0]
+        padded = torch.zeros_like(rows[:, : window.width])
+        padded[:first, 0] = prefill
+        padded[first:] = verify
+        return (
+            torch.cat((torch.ones_like(prefill), emitted)),
+            torch.cat((end_prefill, ended)),
+            torch.cat((prefill, last)),
+            padded.unbind(1),
+        )
+
+    def _is_stop(self, token: Tensor, window: _Window, *, facts: _RowFacts) -> Tensor:
+        tables, slots = self.tables, window.slots
         is_stop = (tables.stop_ids.index_select(0, slots) == token[:, None]).any(1)
         if any(flag & _MIN_TOKENS for flag in facts.flags):
-            is_stop &= position >= tables.ints[slots, op.MIN_END]
+            is_stop &= window.position >= tables.ints[slots, op.MIN_END]
         return is_stop
 
     def _count(self, facts: _RowFacts, slots: Tensor, packed: Tensor) -> None:
-        """Add the emitted token to the counts of rows with penalties."""
+        """Add the emitted tokens to the counts of rows with penalties."""
         rows = [row for row, flag in enumerate(facts.flags) if flag & _PENALTIES]
-        if rows:
-            index = torch.tensor(rows, device=slots.device)
-            picked = packed.index_select(0, index)
-            where = (slots.index_select(0, index), picked[:, PACKED_TOKEN])
-            counts = self.tables.counts
-            counts.index_put_(where, picked[:, PACKED_EMITTED].to(counts.dtype), accumulate=True)
+        index = torch.tensor(rows, device=slots.device)
+        picked, counts = packed.index_select(0, index), self.tables.counts
+        where = slots.index_select(0, index)
+        first = self._layout.packed_emitted
+        for column in range(self._layout.max_drafts + 1):
+            is_emitted = (column < picked[:, PACKED_EMITTED]).to(counts.dtype)
+            counts.index_put_((where, picked[:, first + column]), is_emitted, accumulate=True)
 
-    def _logprobs(self, logits: Tensor, token: Tensor, *, facts: _RowFacts) -> Logprobs | None:
-        rows = [row for row, wanted in enumerate(facts.logprobs) if wanted >= 0]
-        if not rows:
+    def _logprobs(
+        self, logits: Tensor, token: Tensor, window: _Window, *, facts: _RowFacts
+    ) -> Logprobs | None:
+        wanted = [row for row, top in enumerate(facts.logprobs) if top >= 0]
+        if not wanted:
             return None
-        index = torch.tensor(rows, device=logits.device)
+        places = [place for row in wanted for place in window.tokens_of(row)]
+        index = torch.tensor(places, device=logits.device)
         return op.logprobs(
             logits.index_select(0, index),
             chosen=token.index_select(0, index),

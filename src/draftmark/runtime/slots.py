@@ -8,7 +8,8 @@ Slot 0 is the dump slot: done for ever, its page table all dump page. A slot is 
 admission until the return of its last prefill chunk, so that a row out of turn is inert. An
 inactive (done) row sits at position 0, stores to the dump page and emits nothing.
 
-Legend: S slots, P pages of a table, N tokens of a step, M rows that sample, B verify rows.
+Legend: S slots, P pages of a table, N tokens of a step, M rows that sample, B verify rows, q tokens
+of a verify row.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from draftmark.runtime.relay import (
     FOLD,
     LENGTH,
     PACKED_DONE,
+    PACKED_DRAFTS,
     PACKED_FOLD,
     PACKED_GENERATION,
     PACKED_LENGTH,
     PACKED_SLOT,
     PACKED_TOKEN,
-    ROW_COLUMNS,
+    TOKEN,
+    RowLayout,
 )
 
-# Of a slot's state; the first columns are those of a row (`relay.ROW_COLUMNS`).
-_TOKEN, _GENERATION = ROW_COLUMNS, ROW_COLUMNS + 1
-STATE_COLUMNS = ROW_COLUMNS + 2
-# Where each column of a slot's state is in a return row.
-_RETURNED = (PACKED_LENGTH, PACKED_DONE, PACKED_FOLD, PACKED_TOKEN, PACKED_GENERATION)
+# Where the first columns of a slot's state are in a return row; its token and drafts follow there
+# as here, and last of all a slot has its generation.
+_RETURNED = (PACKED_LENGTH, PACKED_DONE, PACKED_FOLD, PACKED_DRAFTS)
 
 
 class SlotTables:
@@ -64,11 +65,19 @@ class SlotTables:
             self.pages.index_put_(where, inputs.pages.pages.to(torch.int32))
 
     def batch(self, plan: StepPlan, inputs: PlanInputs, rows: Tensor) -> Batch:
-        """What the layers need to know; `rows` [M, ROW_COLUMNS] of the rows that sample."""
-        verify = rows[inputs.num_sampling_prefill :]
-        active = is_live = verify[:, DONE] == 0
-        slots = inputs.verify_slots
-        positions = lengths = verify[:, LENGTH] * is_live
+        """What the layers need to know; `rows` [M, row_columns] of the rows that sample."""
+        verify, width = rows[inputs.num_sampling_prefill :], plan.verify_k + 1
+        is_live, slots = verify[:, DONE] == 0, inputs.verify_slots
+        lengths = verify[:, LENGTH] * is_live
+        active = is_live
+        positions = lengths
+        if width > 1:
+            # What lies at or beyond the end is inert, and so must not be out of any table.
+            slots = slots.repeat_interleave(width)
+            positions = (lengths[:, None] + torch.arange(width, device=rows.device)).flatten()
+            active = is_live.repeat_interleave(width)
+            active = active & (positions < self.ends.index_select(0, slots))
+            positions = positions * active
         prefill = inputs.prefill
         if prefill is not None:
             positions = torch.cat((prefill.positions, positions))
@@ -77,10 +86,10 @@ class SlotTables:
             slots = torch.cat((prefill.slots, slots))
         return Batch(
             positions=positions,
-            store=self._store(slots, positions, active),
+            store=self.store(slots, positions, active),
             prefill=self._spans(plan),
-            verify_offset=len(positions) - len(lengths),
-            verify_width=1,
+            verify_offset=len(positions) - len(lengths) * width,
+            verify_width=width,
             verify_pages=self.pages[:, : inputs.verify_columns].index_select(
                 0, inputs.verify_slots
             ),
@@ -89,7 +98,7 @@ class SlotTables:
             verify_folds=verify[:, FOLD] * is_live,
         )
 
-    def _store(self, slots: Tensor, positions: Tensor, active: Tensor) -> Tensor:
+    def store(self, slots: Tensor, positions: Tensor, active: Tensor) -> Tensor:
         """Flat pool index of each token [N]; inside page 0 for those that must not be stored."""
         column = positions // PAGE_TOKENS
         page = self.pages[slots, column].to(torch.int64) * active
@@ -112,10 +121,13 @@ class SlotState:
     """Lengths, pending tokens and ends of the slots: stage 0's own. `faults` [1] counts return rows
     that came for a generation that is not there any more."""
 
-    def __init__(self, *, num_slots: int, device: torch.device) -> None:
-        self.state = torch.zeros((num_slots, STATE_COLUMNS), dtype=torch.int64, device=device)
+    def __init__(self, *, num_slots: int, layout: RowLayout, device: torch.device) -> None:
+        self._layout = layout
+        columns = state_columns(layout)
+        self.state = torch.zeros((num_slots, columns), dtype=torch.int64, device=device)
         self.faults = torch.zeros(1, dtype=torch.int64, device=device)
-        self._columns = torch.tensor(_RETURNED, device=device)
+        tokens = range(PACKED_TOKEN, layout.packed_emitted)
+        self._columns = torch.tensor((*_RETURNED, *tokens, PACKED_GENERATION), device=device)
         self.reset()
 
     @torch.inference_mode()
@@ -127,33 +139,40 @@ class SlotState:
 
     def admit(self, admits: AdmitInputs) -> None:
         slots = admits.slots
-        state = torch.zeros((len(slots), STATE_COLUMNS), dtype=torch.int64, device=slots.device)
+        columns = state_columns(self._layout)
+        state = torch.zeros((len(slots), columns), dtype=torch.int64, device=slots.device)
         state[:, DONE] = 1
-        state[:, _GENERATION] = admits.generations
+        state[:, -1] = admits.generations
         self.state.index_copy_(0, slots, state)
 
     def apply_return(self, packed: Tensor) -> None:
-        """`packed` [M, PACKED_COLUMNS] is how the rows of an earlier step came out."""
+        """`packed` [M, packed_columns] is how the rows of an earlier step came out."""
         slots = packed[:, PACKED_SLOT]
         generations = packed[:, PACKED_GENERATION]
         state = self.state.index_select(0, slots)
-        self.faults += (state[:, _GENERATION] != generations).sum()
+        self.faults += (state[:, -1] != generations).sum()
         self.state.index_copy_(0, slots, packed.index_select(1, self._columns))
 
-    def rows(self, inputs: PlanInputs) -> tuple[Tensor, Tensor]:
-        """(ids [N], rows [M, ROW_COLUMNS]) of a step. The last token of a prefill row that samples
-        is like a verify row's pending token: what is before it is written."""
+    def rows(self, inputs: PlanInputs, *, width: int) -> tuple[Tensor, Tensor]:
+        """(ids [N], rows [M, row_columns]) of a step whose verify rows run `width` tokens. The last
+        token of a prefill row that samples is like a verify row's pending token: what is before it
+        is written."""
+        columns = self._layout.row_columns
         verify = self.state.index_select(0, inputs.verify_slots)
-        ids, rows = verify[:, _TOKEN], verify[:, :ROW_COLUMNS]
+        ids, rows = verify[:, TOKEN : TOKEN + width].flatten(), verify[:, :columns]
         if inputs.prefill is not None:
             ids = torch.cat((inputs.prefill.ids, ids))
             lengths = inputs.prefill.sampling_lengths
-            own = torch.zeros((len(lengths), ROW_COLUMNS), dtype=torch.int64, device=rows.device)
+            own = torch.zeros((len(lengths), columns), dtype=torch.int64, device=rows.device)
             own[:, LENGTH] = lengths
             rows = torch.cat((own, rows))
         return ids, rows
 
 
-def slot_bytes(*, max_context: int) -> int:
+def state_columns(layout: RowLayout) -> int:
+    return layout.row_columns + 1
+
+
+def slot_bytes(*, max_context: int, layout: RowLayout) -> int:
     """Device bytes one slot costs on every stage beside its cache, those of stage 0 included."""
-    return 8 * (STATE_COLUMNS + 1) + 4 * pages_of(max_context)
+    return 8 * (state_columns(layout) + 1) + 4 * pages_of(max_context)

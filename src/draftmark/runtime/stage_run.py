@@ -28,9 +28,10 @@ from draftmark.parallel.lanes import Inlet, Label, Outlet, Shape
 from draftmark.runtime import sample_state
 from draftmark.runtime.debug_sync import COPY, LANE, DebugSync
 from draftmark.runtime.directory import SlotDirectory
+from draftmark.runtime.drafting import Drafter, Drafting
 from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
 from draftmark.runtime.memory import Caches
-from draftmark.runtime.relay import PACKED_COLUMNS, RowWords, StepSize, label_of
+from draftmark.runtime.relay import DRAFTS, RowLayout, RowWords, StepSize, label_of
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
 from draftmark.runtime.slots import SlotState, SlotTables
@@ -76,7 +77,9 @@ class StageRun:
         tables: SlotTables,
         state: SlotState | None,
         sampler: Sampler | None,
+        drafter: Drafter | None,
         directory: SlotDirectory,
+        layout: RowLayout,
         ring: StagingRing,
         ends: Ends,
         cohorts: int,
@@ -84,15 +87,18 @@ class StageRun:
         tells: bool,
         sync: DebugSync,
     ) -> None:
-        """`state` is there on the first stage, `sampler` on the last, whose first tensor rank tells
-        the host what a step gave (`tells`)."""
+        """`state` is there on the first stage, `sampler` on the last, and there also a `drafter`
+        where anything drafts; the last stage's first tensor rank tells the host what a step gave
+        (`tells`)."""
         self.tables = tables
         self.state = state
         self.busy_us = 0
         self._stage = stage
         self._caches = caches
         self._sampler = sampler
+        self._drafter = drafter
         self._directory = directory
+        self._layout = layout
         self._ring = ring
         self._ends = ends
         self._cohorts = cohorts
@@ -109,7 +115,7 @@ class StageRun:
     def launch(self, plan: StepPlan, *, override: Override | None = None) -> StepPending:
         """Enqueue `plan`. Raises `AssertionError` for a plan that contradicts those before it."""
         self._directory.accept(plan)
-        size, label = StepSize.of(plan), label_of(plan)
+        size, label = StepSize.of(plan, self._layout), label_of(plan)
         staging = self._ring.take()
         pending = StepPending(plan, staging)
         self._sync.around(COPY)
@@ -125,10 +131,10 @@ class StageRun:
             if row.snapshot >= 0:
                 self._caches.save(row.slot, row.snapshot)
         self._compare(out.hidden, plan, "hidden states")
-        bad = _first_bad(given.words.bad_layer, out.bad_layer, batch, inputs.prefill)
+        bad = _first_bad(given.words, out.bad_layer, batch, inputs, self.tables.ends)
         words = RowWords(given.words.faults, given.words.rows, bad)
         if self._sampler is not None:
-            self._finish(plan, inputs, words, out.hidden, size, pending, override)
+            self._finish(plan, inputs, batch, words, out.hidden, size, pending, override)
         else:
             self._pass_on(plan, inputs, words, out.hidden, size)
         if self._ends.forward_in is not None:
@@ -178,14 +184,14 @@ class StageRun:
         self._note(step, cohort, Operation.RETURN, lane.format.number)
         parcel = lane.receive(due.shape, due.label)
         self._sync.around(LANE)
-        self.state.apply_return(parcel.words.view(-1, PACKED_COLUMNS))
+        self.state.apply_return(parcel.words.view(-1, self._layout.packed_columns))
         lane.release()
 
     def _receive(
         self, plan: StepPlan, inputs: PlanInputs, *, size: StepSize, label: Label
     ) -> _Input:
         if self.state is not None:
-            ids, rows = self.state.rows(inputs)
+            ids, rows = self.state.rows(inputs, width=plan.verify_k + 1)
             clean = torch.full((size.num_rows,), -1, dtype=torch.int64, device=rows.device)
             return _Input(ids, RowWords(self.state.faults, rows, clean))
         lane = self._ends.forward_in
@@ -214,16 +220,17 @@ class StageRun:
         self,
         plan: StepPlan,
         inputs: PlanInputs,
+        batch: Batch,
         words: RowWords,
-        hidden: Tensor,
+        every_hidden: Tensor,
         size: StepSize,
         pending: StepPending,
         override: Override | None,
     ) -> None:
-        """Sample, send the rows back, and collect what the host is to know."""
+        """Sample, draft, send the rows back, and collect what the host is to know."""
         sampler, lane = self._sampler, self._ends.return_out
         assert sampler is not None and lane is not None
-        bad_layer = words.bad_layer
+        bad_layer, hidden = words.bad_layer, every_hidden
         prefill, num_prefill = inputs.prefill, len(plan.prefill)
         if prefill is not None:
             bad_rows, bad_verify = bad_layer[:num_prefill].clone(), bad_layer[num_prefill:]
@@ -242,6 +249,8 @@ class StageRun:
                 directory=self._directory,
                 override=override,
             )
+            packed = sampled.packed
+            self._draft(plan, inputs, batch, words, every_hidden, packed)
             self._compare(sampled.packed, plan, "return rows")
             self._say(plan, Operation.SEND)
             parcel = lane.open(size.backward)
@@ -252,8 +261,33 @@ class StageRun:
             self._sync.around(LANE)
             # Stage 0 waits for the return, the host only for the result.
             pending.collect_rows(sampled)
+        else:
+            self._draft(plan, inputs, batch, words, every_hidden, None)
         if self._tells:
             pending.collect_faults(words.faults)
+
+    def _draft(
+        self,
+        plan: StepPlan,
+        inputs: PlanInputs,
+        batch: Batch,
+        words: RowWords,
+        hidden: Tensor,
+        packed: Tensor | None,
+    ) -> None:
+        """Tell the drafter of the step; it writes into `packed`, where there is any."""
+        if self._drafter is not None:
+            self._drafter.draft(
+                Drafting(
+                    plan=plan,
+                    inputs=inputs,
+                    batch=batch,
+                    rows=words.rows,
+                    packed=packed,
+                    hidden=hidden,
+                    layout=self._layout,
+                )
+            )
 
     def _prompt_logprobs(
         self,
@@ -297,12 +331,31 @@ class StageRun:
         self._note(plan.step, plan.cohort, operation, number)
 
 
-def _first_bad(before: Tensor, own: Tensor, batch: Batch, prefill: PrefillInputs | None) -> Tensor:
+def _first_bad(
+    given: RowWords, own: Tensor, batch: Batch, inputs: PlanInputs, ends: Tensor
+) -> Tensor:
     """First bad layer of each row of the plan [R + B], prefill rows first: what earlier stages
-    found `before`, or what this one did in `own` [N] tokens."""
+    found, or what this one did in `own` [N] tokens."""
+    before, prefill = given.bad_layer, inputs.prefill
     found = own[batch.verify_offset :].to(torch.int64)
+    if batch.verify_width > 1:
+        found = _first_bad_of_windows(found, given.rows, batch, inputs, ends)
     if prefill is not None:
         num_prefill = len(before) - len(found)
         of_tokens = own[: batch.verify_offset].to(torch.int64)
         found = torch.cat((first_bad_of_rows(of_tokens, prefill.rows, num_rows=num_prefill), found))
     return torch.where(before >= 0, before, found)
+
+
+def _first_bad_of_windows(
+    found: Tensor, rows: Tensor, batch: Batch, inputs: PlanInputs, ends: Tensor
+) -> Tensor:
+    """[B q] -> [B]. What is no draft of its row, or beyond its end, is nobody's token."""
+    width = batch.verify_width
+    column = torch.arange(width, device=found.device)
+    is_own = column <= rows[inputs.num_sampling_prefill :, DRAFTS, None]
+    left = ends.index_select(0, inputs.verify_slots) - batch.verify_lengths
+    is_own &= column < left[:, None]
+    found = torch.where(is_own, found.view(-1, width), -1)
+    index = torch.arange(len(found), device=found.device).repeat_interleave(width)
+    return first_bad_of_rows(found.flatten(), index, num_rows=len(found))

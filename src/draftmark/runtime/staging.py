@@ -19,7 +19,7 @@ from torch import Tensor
 
 from draftmark.core.request import MAX_LOGPROBS
 from draftmark.parallel.lanes import LABEL_WORDS
-from draftmark.runtime.relay import PACKED_COLUMNS
+from draftmark.runtime.relay import RowLayout
 
 POISON = -(2**62)
 WORD_BYTES = 8
@@ -38,6 +38,12 @@ class StepShape:
 
     max_rows: int
     max_prefill_tokens: int
+    layout: RowLayout = RowLayout()  # noqa: RUF009 - a frozen value
+
+    @property
+    def max_sampled(self) -> int:
+        """Tokens sampled in one step."""
+        return self.max_rows * (self.layout.max_drafts + 1)
 
 
 class StepEvent:
@@ -101,6 +107,7 @@ class StepStaging:
     def __init__(self, shape: StepShape, *, device: torch.device, poison: bool) -> None:
         self._device = device
         self._poison = poison
+        self.layout = shape.layout
         self._used = 0
         self.event = StepEvent(device)
         self.clock = StepClock(device)
@@ -109,14 +116,14 @@ class StepStaging:
         pinned = device.type == "cuda"
         self._make_words(words_of(shape))
         self.packed = torch.empty(
-            (shape.max_rows, PACKED_COLUMNS), dtype=torch.int64, pin_memory=pinned
+            (shape.max_rows, shape.layout.packed_columns), dtype=torch.int64, pin_memory=pinned
         )
         self.faults = torch.empty(1, dtype=torch.int64, pin_memory=pinned)
         self.bad_prefill = torch.empty(
             shape.max_prefill_tokens, dtype=torch.int64, pin_memory=pinned
         )
         self.logprobs = torch.empty(
-            (shape.max_rows, LOGPROB_COLUMNS), dtype=torch.float64, pin_memory=pinned
+            (shape.max_sampled, LOGPROB_COLUMNS), dtype=torch.float64, pin_memory=pinned
         )
         self.prompt_logprobs = torch.empty(
             (shape.max_prefill_tokens, LOGPROB_COLUMNS), dtype=torch.float64, pin_memory=pinned
@@ -202,6 +209,6 @@ ADMIT_WORDS = 128
 
 def staging_bytes(shape: StepShape) -> int:
     """Host bytes of one entry."""
-    results = shape.max_rows * (PACKED_COLUMNS + LOGPROB_COLUMNS)
+    results = shape.max_rows * shape.layout.packed_columns + shape.max_sampled * LOGPROB_COLUMNS
     prompt = shape.max_prefill_tokens * (1 + LOGPROB_COLUMNS)
     return WORD_BYTES * (words_of(shape) + results + 1 + prompt)

@@ -45,9 +45,11 @@ class Committer:
             self._commit_chunks(step, result, outputs)
             rows = rows[sampled:]
         # This loop is most of a step's cost on the host: the ordinary row is handled in it.
+        width = step.width
         for row, sequence in zip(rows, step.verify, strict=True):
             if row.generation != sequence.generation or row.slot != sequence.slot:
                 raise AssertionError(_stranger(row, sequence, step.step))
+            sequence.ahead -= width
             if row.done or row.length >= sequence.notice or row.bad_layer >= 0:
                 self._commit_row(row, sequence, step, outputs)
                 continue
@@ -56,6 +58,8 @@ class Committer:
             if len(tokens) != row.length + 1:
                 raise AssertionError(_miscount(row, sequence, step.step))
             sequence.length = row.length
+            if len(emitted) < width:
+                self._lower_bound(sequence)
             outputs.append(RequestOutput(sequence.id, emitted, None, row.logprobs))
         self._exits.settle(step.step)
         self._totals.steps += 1
@@ -71,6 +75,7 @@ class Committer:
         logprobs = {(part.slot, part.generation): part for part in result.prompt_logprobs}
         for chunk in step.chunks:
             sequence = chunk.sequence
+            sequence.ahead -= chunk.stop - chunk.start
             key = (sequence.slot, sequence.generation)
             row = next(rows) if chunk.samples else None
             layer = bad.pop(key, -1)
@@ -111,6 +116,7 @@ class Committer:
         if not emitted or len(tokens) != row.length + 1:
             raise AssertionError(_miscount(row, sequence, step.step))
         sequence.length = row.length
+        self._lower_bound(sequence)
         self._manager.commit(sequence.holding, row.length)
         reason = _device_reason(sequence) if row.done else None
         if reason is None and len(tokens) >= sequence.end:
@@ -129,6 +135,13 @@ class Committer:
         else:
             self._totals.overrun_tokens += beyond
             self._exits.end(sequence, num_output=sequence.num_output - beyond)
+
+    def _lower_bound(self, sequence: Sequence) -> None:
+        """Drafts of it were rejected, or may have been: it is known better now how long it is."""
+        bound = min(sequence.length + sequence.ahead, sequence.most)
+        if sequence.state is State.RUNNING:
+            self._roster.cohorts.all[sequence.cohort].tokens += bound - sequence.bound
+        sequence.bound = bound
 
     def _fail_bad(
         self, sequence: Sequence, *, layer: int, step: InFlight, outputs: list[RequestOutput]

@@ -34,10 +34,12 @@ class Chunk:
 
 @dataclass(slots=True)
 class InFlight:
-    """A plan without result: which sequences its rows are, in the plan's order."""
+    """A plan without result: which sequences its rows are, in the plan's order. Each verify row
+    runs `width` tokens."""
 
     step: int
     cohort: int
+    width: int = 1
     chunks: list[Chunk] = field(default_factory=list)
     verify: list[Sequence] = field(default_factory=list)
     admits: list[Admit] = field(default_factory=list)
@@ -79,7 +81,16 @@ class Planner:
             prefill = self._plan_prefill(draft)
         if not rows and not prefill:
             return None
-        plan = StepPlan(step, draft.cohort, 0, 0, draft.admits, draft.deltas, prefill, rows)
+        plan = StepPlan(
+            step,
+            draft.cohort,
+            draft.width - 1,
+            self._limits.max_drafts,
+            draft.admits,
+            draft.deltas,
+            prefill,
+            rows,
+        )
         return plan, draft
 
     def _plan_verify(self, draft: InFlight) -> list[VerifyRow]:
@@ -89,21 +100,26 @@ class Planner:
         cohort = self._cohorts.all[draft.cohort]
         if self._lacking:
             self._lacking.discard(draft.cohort)
-        members = draft.verify
+        members, drafts = draft.verify, self._limits.max_drafts
+        if drafts:
+            draft.width = 1 + max((sequence.drafts for sequence in cohort.rows), default=0)
+        width = draft.width
         for sequence in cohort.rows:
             bound = sequence.bound
-            if bound >= sequence.horizon and not self._extend(sequence, draft):
+            if bound + width > sequence.horizon and not self._extend(sequence, draft):
                 continue
-            sequence.bound = bound + 1
+            sequence.ahead += width
+            sequence.bound = min(bound + width, sequence.most)
+            sequence.drafts = drafts
             sequence.last_step = step
+            cohort.tokens += sequence.bound - bound
             members.append(sequence)
-        cohort.tokens += len(members)
         return [sequence.row for sequence in members]
 
     def _extend(self, sequence: Sequence, draft: InFlight) -> bool:
-        """Make room for one more token; False when the sequence must sit this step out: what its
+        """Make room for one more window; False when the sequence must sit this step out: what its
         last step gave is not applied yet, its steps without result may reach its end already, or
-        there is no page yet.
+        there is no page yet. What a window runs beyond the end needs no room.
 
         For want of pages the last in order is preempted, but not while anything drains: those
         pages come by themselves. A victim comes after every sequence planned so far, so removing it
@@ -115,7 +131,9 @@ class Planner:
         if sequence.last_step > draft.step - self._limits.num_cohorts:
             return False
         holding = sequence.holding
-        while (pages := self._manager.reserve(holding, bound + 1)) is None:
+        # A head that drafts has entries as far as its drafts go.
+        upto = min(bound + draft.width + self._limits.max_drafts, sequence.end)
+        while (pages := self._manager.reserve(holding, upto)) is None:
             self._lacking.add(draft.cohort)
             if self._roster.draining:
                 return False
@@ -126,7 +144,9 @@ class Planner:
         if pages:
             first = len(holding.pages) - len(pages)
             draft.deltas.append(PageDelta(sequence.slot, sequence.generation, first, pages))
-        sequence.horizon = min(holding.covered, sequence.end - 1)
+        is_whole = holding.covered >= sequence.end
+        covered = sequence.end if is_whole else holding.covered - self._limits.max_drafts
+        sequence.horizon = min(covered, sequence.end - 1)
         return True
 
     def _plan_prefill(self, draft: InFlight) -> list[PrefillRow]:
@@ -219,11 +239,16 @@ class Planner:
             return False
         holding = sequence.holding
         # A page for everyone who runs, or the newcomer would be preempted within a few steps.
-        if not self._manager.admit(holding, step=draft.step, headroom=num_active):
+        drafts, num_tokens = self._limits.max_drafts, len(sequence.tokens)
+        upto = num_tokens
+        if drafts:
+            upto = max(num_tokens, min(num_tokens + 1 + drafts, sequence.end))
+        if not self._manager.admit(holding, step=draft.step, headroom=num_active, upto=upto):
             return False
         sequence.slot, sequence.generation = holding.slot, holding.generation
         sequence.row = VerifyRow(holding.slot, holding.generation)
         sequence.length = sequence.bound = sequence.planned
+        sequence.ahead = sequence.drafts = 0
         if sequence.cached_tokens < 0:
             sequence.cached_tokens = sequence.planned
             self._totals.matched_tokens += holding.matched
@@ -243,8 +268,10 @@ class Planner:
         saves = sequence.holding.saves
         snapshot = self._manager.save(sequence.holding) if saves and saves[0] == stop else -1
         sequence.planned = sequence.bound = stop
+        sequence.ahead += count
         sequence.last_step = draft.step
         if is_last:
+            sequence.drafts = self._limits.max_drafts
             self._roster.run(sequence, step=draft.step)
         draft.chunks.append(Chunk(sequence, start, stop, is_last, samples))
         return PrefillRow(

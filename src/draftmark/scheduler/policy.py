@@ -45,7 +45,8 @@ class Limits:
     A waiting sequence may wait `max_prefix_waits` rounds for a prefix of at least
     `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
     in a plan, so that a long queue costs no more than a short one. A prompt leaves snapshots at
-    multiples of `snapshot_grain` that save at least as much, and of `snapshot_stride`.
+    multiples of `snapshot_grain` that save at least as much, and of `snapshot_stride`. A step
+    drafts `max_drafts` tokens for each row.
     """
 
     max_context: int
@@ -59,6 +60,7 @@ class Limits:
     lookahead: int = 32
     snapshot_grain: int = 64
     snapshot_stride: int = 8192
+    max_drafts: int = 0
 
     def __post_init__(self) -> None:
         counts = (self.max_context, self.max_running, self.prefill_tokens, self.num_cohorts)

@@ -38,9 +38,10 @@ class Sequence:
     """The record of one sequence. Counts are tokens; `end` and `min_end` are totals as in `Admit`.
 
     `tokens` is the prompt and all output that was delivered. `planned` is how far prefill chunks
-    are planned; `bound` is the most the slot's length can be once all planned steps ran, and
-    `horizon` the bound below which a verify row may be planned without looking closer. `length` is
-    the slot's length as last heard, and `notice` the one from which a result needs a closer look.
+    are planned; `ahead` are the tokens that planned steps without result run, drafts included,
+    `bound` the most the slot's length can be once all of them ran, and `horizon` what a verify row
+    may reach without looking closer. `length` is the slot's length as last heard, and `notice` the
+    one from which a result needs a closer look. `drafts` is how many its last step may have left.
     `last_step` is the last step planned with it, `cohort` the one it decodes in once it runs, and
     `moved_at` the step at which it last changed that.
     """
@@ -62,7 +63,9 @@ class Sequence:
     row: VerifyRow = _NO_ROW
     num_prefill: int = 0
     planned: int = 0
+    ahead: int = 0
     bound: int = 0
+    drafts: int = 0
     horizon: int = 0
     length: int = 0
     notice: int = 0
@@ -77,6 +80,11 @@ class Sequence:
     is_first_output: bool = True
     finish_at: tuple[int, FinishReason] | None = None
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+
+    @property
+    def most(self) -> int:
+        """The length at which nothing is left to run."""
+        return max(self.end - 1, self.num_prompt)
 
     @property
     def num_output(self) -> int:

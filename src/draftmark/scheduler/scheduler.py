@@ -243,11 +243,12 @@ class Scheduler:
         assert len(active) <= self._limits.max_running
         for sequence in active:
             assert sequence.bound <= sequence.holding.covered
-            assert sequence.length <= sequence.bound <= max(sequence.end - 1, sequence.num_prompt)
+            assert sequence.length <= sequence.bound <= sequence.most
             assert sequence.slot == sequence.holding.slot
         in_flight, last_steps = self._check_steps()
         for sequence in active:
-            assert sequence.bound == sequence.length + in_flight[sequence]
+            assert sequence.ahead == in_flight[sequence]
+            assert sequence.bound == min(sequence.length + sequence.ahead, sequence.most)
         for sequence in (*active, *roster.draining):
             last = last_steps.get(sequence)
             assert last == sequence.last_step or (last is None and sequence in active)
@@ -272,7 +273,7 @@ class Scheduler:
             for sequence in step.verify:
                 last = last_steps.get(sequence, before - num_cohorts)
                 assert last <= before - num_cohorts, f"step {before}: a row is planned too soon"
-                tokens[sequence] += 1
+                tokens[sequence] += step.width
                 last_steps[sequence] = before
             for chunk in step.chunks:
                 tokens[chunk.sequence] += chunk.stop - chunk.start

@@ -186,7 +186,6 @@ UNBUILT: list[dict[str, object]] = [
     {"graph_rows": "4,8"},
     {"eager": "none"},
     {"eager": "verify,draft"},
-    {"draft": "mtp"},
     {"draft": "ngram", "draft_tokens": 3},
     {"synthetic_acceptance": 0.5},
     {"tool_parser": "hermes"},
@@ -222,8 +221,17 @@ def test_the_incumbent_of_the_seed_parses_and_every_unbuilt_flag_is_named() -> N
     )
     with pytest.raises(NotBuilt) as refused:
         check_built(declared.config)
-    for text in ("--draft mtp", "--draft-tokens 4", "--graph-rows 4,8,12,16"):
-        assert text in refused.value.message
+    assert "--graph-rows 4,8,12,16" in refused.value.message
+    assert "--draft" not in refused.value.message
+
+
+def test_drafts_need_a_head() -> None:
+    declared = load_config({"draft": "mtp"})
+    with pytest.raises(ConfigError, match=r"--draft mtp: .* has no MTP head"):
+        resolve(declared, MODEL, CPU)
+    with_head = msgspec.structs.replace(MODEL, has_mtp=True)
+    assert resolve(declared, with_head, CPU).draft_tokens == 3
+    assert resolve(load_config({}), with_head, CPU).draft_tokens == 0
 
 
 def test_the_neutral_values_of_unbuilt_features_are_fine() -> None:

@@ -35,8 +35,10 @@ def make_work(
     width: int = 1,
     dtype: torch.dtype = torch.float64,
     pool_dtype: torch.dtype | None = None,
+    begins_late: bool = False,
 ) -> Work:
-    """Random rows over shuffled pages. Unwritten places of the pool are NaN."""
+    """Random rows over shuffled pages. Unwritten places of the pool are NaN, and so are those of
+    keys that rows which begin late do not have."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
     free = rng.sample(range(1, NUM_PAGES), NUM_PAGES - 1)
@@ -49,17 +51,26 @@ def make_work(
             pool[pages[key // PAGE], key % PAGE] = torch.randn(kv_shape[1:]).to(pool.dtype)
         return torch.nn.functional.pad(pages, (0, 8 - len(pages)))
 
+    def begun(pages: Tensor, most: int) -> int:
+        first = rng.randrange(most + 1) if begins_late else 0
+        for key in range(first):
+            pool[pages[key // PAGE], key % PAGE] = torch.nan
+        return first
+
     prefill, offset = [], 0
     for _ in range(rng.randrange(3)):
         start, count = rng.choice([0, 0, 1, 5, 8]), rng.randrange(1, 9)
         pages = stored_row(start + count)
-        prefill.append(PrefillLayout(offset=offset, count=count, start=start, pages=pages))
+        first = begun(pages, start)
+        prefill.append(
+            PrefillLayout(offset=offset, count=count, start=start, pages=pages, first=first)
+        )
         offset += count
     active = list(range(offset))
     rows = rng.randrange(0 if prefill else 1, 7)
     verify = None
     if rows:
-        tables, lengths, store = [], [], []
+        tables, lengths, store, firsts = [], [], [], []
         for row in range(rows):
             is_active = rng.random() < 0.8
             length = rng.randrange(1, 20) if is_active else 0
@@ -67,6 +78,7 @@ def make_work(
             kept = rng.randrange(1, width + 1) if is_active else 0
             tables.append(stored_row(length + kept))
             lengths.append(length)
+            firsts.append(begun(tables[-1], length) if is_active else 9)
             for j in range(width):
                 place = length + j
                 page = int(tables[-1][place // PAGE]) if j < kept else 0
@@ -79,6 +91,7 @@ def make_work(
             pages=torch.stack(tables),
             lengths=torch.tensor(lengths),
             store=torch.tensor(store),
+            first=torch.tensor(firsts) if begins_late else None,
         )
     pool[0] = torch.nan if rng.random() < 0.5 else 0.0
     # As the layer hands it over: the first heads of a wider tensor.
@@ -113,12 +126,22 @@ def test_torch_equals_the_reference(heads: int, kv_heads: int, width: int) -> No
         torch.testing.assert_close(attend(work, shape, "torch"), want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [1, 4])
+def test_keys_before_the_first_are_never_loaded(width: int) -> None:
+    shape = make_shape(6, 2)
+    for seed in range(20):
+        work = make_work(seed, shape, width=width, begins_late=True)
+        want = attend(work, shape, "reference")
+        assert want.isfinite().all()
+        torch.testing.assert_close(attend(work, shape, "torch"), want, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("width", [1, 3])
 def test_rows_cut_into_groups_give_the_same(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of a few rows, sorted by length, against one group."""
     shape = make_shape(6, 2)
     for seed in range(20):
-        work = make_work(seed, shape, width=width)
+        work = make_work(seed, shape, width=width, begins_late=seed % 2 == 0)
         whole = attend(work, shape, "torch")
         with monkeypatch.context() as patch:
             patch.setattr(plain, "GROUP_BYTES", 40 * 2 * 2 * 8 * 8)

@@ -346,6 +346,34 @@ def test_penalties_equal_a_naive_reference() -> None:
         assert row[0].tolist() == pytest.approx(want, abs=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_tokens_of_a_window_count_as_output(backend: str) -> None:
+    """As if they stood in the table, of their own row only."""
+    rng = random.Random(5)
+    tables = make_tables(4, 60, rng)
+    logits = torch.randn(4, 60, dtype=torch.float64)
+    slots, position = torch.arange(4), torch.tensor([5, 6, 7, 8])
+    window = torch.tensor([[3, 3, 9], [-1, -1, -1], [0, -1, -1], [7, 8, -1]])
+    flags = row_flags(tables, slots)
+    given = op.sample(
+        logits,
+        slots=slots,
+        position=position,
+        tables=tables,
+        flags=flags,
+        window=window,
+        backend=backend,
+    )
+    for row, tokens in enumerate(window.tolist()):
+        for token in tokens:
+            if token >= 0:
+                tables.counts[row, token] += 1
+    counted = op.sample(
+        logits, slots=slots, position=position, tables=tables, flags=flags, backend=backend
+    )
+    assert given.tolist() == counted.tolist()
+
+
 def test_min_tokens_masks_stop_ids_until_the_position() -> None:
     tables = make_tables(1, 40)
     tables.floats[:, op.TEMPERATURE] = 0.0

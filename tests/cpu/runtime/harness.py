@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -31,6 +31,7 @@ from draftmark.models.stage import Stage
 from draftmark.parallel.collectives import Alone, TensorGroup
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
+from draftmark.runtime.drafting import Drafter, Seat
 from draftmark.runtime.memory import RunLimits, allocate_caches
 from draftmark.runtime.pipeline import Placing, WorkerPending, WorkerRun, make_worker_run
 from draftmark.scheduler.policy import Limits
@@ -79,9 +80,16 @@ def make_stages(
     group: TensorGroup | None = None,
     kv_heads: int = 2,
     max_context: int = MAX_CONTEXT,
+    with_mtp: bool = False,
 ) -> list[Stage]:
     """The same model however it is cut: `layers` of each stage, and the part of a tensor rank."""
-    config = make_config(family, num_layers=sum(layers), max_context=max_context, kv_heads=kv_heads)
+    config = make_config(
+        family,
+        num_layers=sum(layers),
+        max_context=max_context,
+        kv_heads=kv_heads,
+        with_mtp=with_mtp,
+    )
     group = group or Alone()
     mesh = Mesh(tp_rank=group.rank, tp_size=group.size)
     placement = Placement(dtype=dtype, device=device, backends=backends, mesh=mesh, group=group)
@@ -92,6 +100,7 @@ def make_stages(
             layers=range(first, first + count),
             max_context=max_context,
             placement=placement,
+            with_mtp=with_mtp,
         )
         first += count
         _fill(stage, seed=seed)
@@ -138,6 +147,7 @@ def make_limits(
     prefill_tokens: int = 64,
     cohorts: int = 1,
     num_snapshots: int = 0,
+    max_drafts: int = 0,
 ) -> RunLimits:
     """As many running sequences as slots."""
     return RunLimits(
@@ -148,6 +158,7 @@ def make_limits(
         prefill_tokens=prefill_tokens,
         cohorts=cohorts,
         num_snapshots=num_snapshots,
+        max_drafts=max_drafts,
     )
 
 
@@ -162,6 +173,8 @@ def make_run(
     cohorts: int = 1,
     lanes: str = "local",
     num_snapshots: int = 0,
+    max_drafts: int = 0,
+    make_drafter: Callable[[Seat], Drafter] | None = None,
 ) -> WorkerRun:
     """With poisoned pools and staging: what is read and was not written is NaN."""
     layers = [len(stage.blocks) for stage in stages]
@@ -174,6 +187,7 @@ def make_run(
             connect=no_wire,
             note=lambda *said: None,
             poison=poison,
+            make_drafter=make_drafter,
         ),
         limits=make_limits(
             num_pages=num_pages,
@@ -182,6 +196,7 @@ def make_run(
             prefill_tokens=prefill_tokens,
             cohorts=cohorts,
             num_snapshots=num_snapshots,
+            max_drafts=max_drafts,
         ),
         kv_dtype=torch.float64,
         device=device,
@@ -366,6 +381,7 @@ class Loop:
         max_context: int = MAX_CONTEXT,
         cohorts: int = 1,
         num_snapshots: int | None = None,
+        max_drafts: int = 0,
     ) -> None:
         limits = Limits(
             max_context=max_context,
@@ -374,6 +390,7 @@ class Loop:
             max_in_flight=depth,
             num_cohorts=cohorts,
             min_shared_tokens=PAGE_TOKENS,
+            max_drafts=max_drafts,
         )
         manager = CacheManager(
             num_pages=num_pages,

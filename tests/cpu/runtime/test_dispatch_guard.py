@@ -276,9 +276,9 @@ def plant(source: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(source, str(PACKAGE / file), "exec"), scope)
     original = slots.SlotState.rows
 
-    def rows(self: slots.SlotState, *args: Any) -> Any:
+    def rows(self: slots.SlotState, *args: Any, **options: Any) -> Any:
         scope["fault"](self)
-        return original(self, *args)
+        return original(self, *args, **options)
 
     monkeypatch.setattr(slots.SlotState, "rows", rows)
 
@@ -316,7 +316,7 @@ def test_a_buffer_that_outlives_its_step_is_seen(
     holds."""
     original = slots.SlotState.rows
 
-    def rows(self: slots.SlotState, *args: Any) -> Any:
+    def rows(self: slots.SlotState, *args: Any, **options: Any) -> Any:
         match left_behind:
             case "kept":
                 self.kept = self.state + 1  # type: ignore[attr-defined]
@@ -324,7 +324,7 @@ def test_a_buffer_that_outlives_its_step_is_seen(
                 self.state = self.state.clone()
             case "global":
                 KEPT.append(self.state + 1)
-        return original(self, *args)
+        return original(self, *args, **options)
 
     monkeypatch.setattr(slots.SlotState, "rows", rows)
     if left_behind == "added":

@@ -254,7 +254,7 @@ def _done_rows_go_on(patch: pytest.MonkeyPatch) -> None:
 def _no_end_on_the_device(patch: pytest.MonkeyPatch) -> None:
     from draftmark.runtime import sampler
 
-    def never(self, token, position, *, slots, facts) -> torch.Tensor:
+    def never(self, token, window, *, facts) -> torch.Tensor:
         return torch.zeros_like(token, dtype=torch.bool)
 
     patch.setattr(sampler.Sampler, "_is_stop", never)

@@ -226,8 +226,8 @@ def _strangers_snapshot(patch: pytest.MonkeyPatch) -> None:
 def _nothing_folded(patch: pytest.MonkeyPatch) -> None:
     real = SlotState.rows
 
-    def rows(self: SlotState, inputs):  # type: ignore[no-untyped-def]
-        ids, found = real(self, inputs)
+    def rows(self: SlotState, inputs, *, width):  # type: ignore[no-untyped-def]
+        ids, found = real(self, inputs, width=width)
         found = found.clone()
         found[:, 2] = 0
         return ids, found

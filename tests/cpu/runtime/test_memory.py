@@ -22,6 +22,7 @@ from draftmark.runtime.memory import (
     total_bytes,
     workspace_bytes,
 )
+from draftmark.runtime.relay import RowLayout
 from draftmark.runtime.sample_state import make_sample_tables, sample_bytes
 from draftmark.runtime.slots import SlotState, SlotTables, slot_bytes
 from draftmark.runtime.staging import StagingRing, StepShape, staging_bytes
@@ -105,10 +106,12 @@ def test_an_allocation_that_fails_is_a_budget_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_slot_bytes_are_what_the_tables_take() -> None:
-    state = SlotState(num_slots=7, device=CPU).state
+    state = SlotState(num_slots=7, layout=RowLayout(), device=CPU).state
     slots = SlotTables(num_slots=7, max_context=MAX_CONTEXT, device=CPU)
     held = [state, slots.pages, slots.ends]
-    assert 7 * slot_bytes(max_context=MAX_CONTEXT) == sum(t.nbytes for t in held)
+    assert 7 * slot_bytes(max_context=MAX_CONTEXT, layout=RowLayout()) == sum(
+        t.nbytes for t in held
+    )
     tables = make_sample_tables(num_slots=7, vocab_size=VOCAB, device=CPU)
     held = [tables.floats, tables.ints, tables.stop_ids]
     held += [tables.bias_ids, tables.bias_values, tables.counts]

@@ -26,10 +26,11 @@ from draftmark.runtime import directory, slots, stage_run, staging
 from draftmark.runtime.relay import (
     DONE,
     LENGTH,
-    PACKED_COLUMNS,
     PACKED_GENERATION,
     PACKED_LENGTH,
     PACKED_SLOT,
+    RowLayout,
+    RowWords,
 )
 from draftmark.scheduler.queue import Sequence
 from tests.cpu.runtime import pipeline_harness
@@ -236,7 +237,7 @@ def receives_are_swapped(patch: pytest.MonkeyPatch) -> None:
             lane, words = self._ends.return_in, []
             for expected in (after, due):
                 parcel = lane.receive(expected.shape, expected.label)
-                words.append(parcel.words.view(-1, PACKED_COLUMNS).clone())
+                words.append(parcel.words.view(-1, RowLayout().packed_columns).clone())
                 lane.release()
             self.kept = words[0]
             state.apply_return(words[1])
@@ -551,11 +552,12 @@ def test_a_bad_layer_lost_between_stages_is_seen(
     cut = Cut(stages=(2, 2) if layer == 0 else (3, 1), cohorts=2)
     check_blame(cut, layer=layer)
     original = stage_run._first_bad
-    monkeypatch.setattr(
-        stage_run,
-        "_first_bad",
-        lambda before, *rest: original(torch.full_like(before, -1), *rest),
-    )
+
+    def forgetful(given: RowWords, *rest: Any) -> torch.Tensor:
+        clean = torch.full_like(given.bad_layer, -1)
+        return original(given._replace(bad_layer=clean), *rest)
+
+    monkeypatch.setattr(stage_run, "_first_bad", forgetful)
     with pytest.raises(AssertionError, match=f"in layer {cut.stages[0] - 1} at"):
         check_blame(cut, layer=layer)
 

@@ -61,8 +61,8 @@ class ReusesEarly(PageAllocator):
 class MatchesBeforeTheResult(CacheManager):
     """Prompt pages are matchable as soon as they are planned."""
 
-    def admit(self, holding: Holding, *, step: int, headroom: int) -> bool:
-        if not super().admit(holding, step=step, headroom=headroom):
+    def admit(self, holding: Holding, *, step: int, headroom: int, upto: int | None = None) -> bool:
+        if not super().admit(holding, step=step, headroom=headroom, upto=upto):
             return False
         self.commit(holding, len(holding.tokens))
         return True

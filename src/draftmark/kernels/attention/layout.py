@@ -9,12 +9,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillLayout:
-    """Tokens offset .. offset + count - 1 sit at positions from `start`; `pages` [P] int32."""
+    """Tokens offset .. offset + count - 1 sit at positions from `start`; `pages` [P] int32. Keys
+    before `first` <= start are not there."""
 
     offset: int
     count: int
     start: int
     pages: Tensor
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,8 @@ class VerifyLayout:
     """B rows of `width` tokens each, from token `offset` on; lengths count keys before the step.
 
     pages [B, P] int32, lengths [B] int64, store [B * width] int64: the flat pool place of each
-    token, inside page 0 for tokens that are not stored.
+    token, inside page 0 for tokens that are not stored. Keys before `first` [B] int64, at most the
+    lengths, are not there; None for 0.
     """
 
     offset: int
@@ -30,6 +33,7 @@ class VerifyLayout:
     pages: Tensor
     lengths: Tensor
     store: Tensor
+    first: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,16 +32,17 @@ class Plan:
         """Each token with the flat pool places of the keys it sees. Inactive rows are left out."""
         for row in self.prefill:
             for j in range(row.count):
-                yield row.offset + j, self._places(row.pages, row.start + j + 1)
+                yield row.offset + j, self._places(row.pages, row.start + j + 1)[row.first :]
         if self.verify is None:
             return
-        width = self.verify.width
+        width, first = self.verify.width, self.verify.first
         for b, length in enumerate(self.verify.lengths.tolist()):
+            begin = 0 if first is None else int(first[b])
             for j in range(width):
                 if self.verify.store[b * width + j] < self.shape.page_tokens:
                     continue
                 token = self.verify.offset + b * width + j
-                yield token, self._places(self.verify.pages[b], length + j + 1)
+                yield token, self._places(self.verify.pages[b], length + j + 1)[begin:]
 
     def _places(self, pages: Tensor, num_keys: int) -> Tensor:
         position = torch.arange(num_keys, device=pages.device)

@@ -149,9 +149,9 @@ def plan(
 
 def _plan_prefill(shape: AttentionShape, row: PrefillLayout, dtype: torch.dtype) -> _PrefillPiece:
     num_keys = row.start + row.count
-    position = torch.arange(num_keys, device=row.pages.device)
+    position = torch.arange(row.first, num_keys, device=row.pages.device)
     mask = None
-    if row.start > 0:
+    if row.start > row.first:
         own = torch.arange(row.start, num_keys, device=row.pages.device)
         mask = _additive(position <= own[:, None], dtype)
     return _PrefillPiece(
@@ -183,6 +183,7 @@ def _plan_verify(
         pages=verify.pages[index],
         lengths=verify.lengths[index],
         store=verify.store,
+        first=None if verify.first is None else verify.first[index],
     )
     pieces = tuple(_verify_piece(shape, sorted_verify, sorted_keys, rows, dtype) for rows in groups)
     return index, torch.argsort(index), pieces
@@ -215,12 +216,23 @@ def _verify_piece(
     stored, lengths = num_keys[rows, None], verify.lengths[rows, None]
     width = int(stored.max())
     position = torch.arange(width, device=stored.device)[None]
-    places = _places(verify.pages[rows], position.minimum(stored - 1), shape.page_tokens)
+    loaded = position.minimum(stored - 1)
+    # Of a row with nothing to see `first` may be anything.
+    first = None if verify.first is None else verify.first[rows, None].minimum(stored - 1)
+    if first is not None:
+        loaded = loaded.maximum(first)
+    places = _places(verify.pages[rows], loaded, shape.page_tokens)
     mask = None
     if verify.width > 1:
         own = (lengths + torch.arange(verify.width, device=stored.device)).minimum(stored - 1)
-        mask = _additive(position[:, None] <= own[:, :, None], dtype)
+        visible = position[:, None] <= own[:, :, None]
+        if first is not None:
+            visible &= position[:, None] >= first[:, :, None]
+        mask = _additive(visible, dtype)
         mask = mask.repeat_interleave(shape.group, dim=1)[:, None]
+    elif first is not None:
+        visible = (position < stored) & (position >= first)
+        mask = _additive(visible, dtype)[:, None, None]
     elif int(stored.min()) < width:
         mask = _additive(position < stored, dtype)[:, None, None]
     return _VerifyPiece(

@@ -65,6 +65,7 @@ def sample(
     position: Tensor,
     tables: SampleTables,
     flags: tuple[int, ...],
+    window: Tensor | None = None,
     backend: str = "torch",
 ) -> Tensor:
     """`logits` [R, V] float32, float64 (or narrower, widened here; unchanged) -> tokens [R] int64.
@@ -72,10 +73,11 @@ def sample(
     `slots` [R] int64 are rows of `tables`; `position` [R] int64 is the index of the sampled token,
     which is the number of tokens before it. `flags` say on the host what each row may need:
     `RANDOM` exactly when T > 0, the others at least when their parameter is not neutral. A row
-    with non-finite logits gets some token of the vocabulary: ask `is_finite`.
+    with non-finite logits gets some token of the vocabulary: ask `is_finite`. `window` [R, w] int64
+    are tokens that penalties count as output beside those of `tables`, -1 for none.
     """
     return BACKENDS[backend].sample(
-        logits, slots=slots, position=position, tables=tables, flags=flags
+        logits, slots=slots, position=position, tables=tables, flags=flags, window=window
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -39,7 +40,9 @@ def noise(seed: int, position: int, token: int) -> float:
     return -math.log(-math.log1p(-((bits >> 12) + 0.5) / 2.0**52))
 
 
-def process(row: Tensor, *, slot: int, position: int, tables: SampleTables) -> Tensor:
+def process(
+    row: Tensor, *, slot: int, position: int, tables: SampleTables, window: Sequence[int] = ()
+) -> Tensor:
     """Logits [V] after logit_bias, the min_tokens mask and penalties."""
     row = row.clone()
     for token, bias in zip(
@@ -54,8 +57,11 @@ def process(row: Tensor, *, slot: int, position: int, tables: SampleTables) -> T
     presence, frequency, repetition = tables.floats[
         slot, [PRESENCE, FREQUENCY, REPETITION]
     ].tolist()
-    outputs = (tables.counts[slot] & OUTPUT_COUNT).to(row.dtype)
-    seen = tables.counts[slot] != 0
+    counts = tables.counts[slot].clone()
+    for token in window:
+        if token >= 0:
+            counts[token] += 1
+    outputs, seen = (counts & OUTPUT_COUNT).to(row.dtype), counts != 0
     row = torch.where(seen, torch.where(row > 0, row / repetition, row * repetition), row)
     return row - outputs * frequency - (outputs > 0) * presence
 
@@ -89,12 +95,14 @@ def sample(
     position: Tensor,
     tables: SampleTables,
     flags: tuple[int, ...],
+    window: Tensor | None = None,
 ) -> Tensor:
     """See `kernels.sample.sample`. Flags are not read: they only save work."""
     work = logits if logits.dtype == torch.float64 else logits.float()
     tokens = []
-    for row, slot, index in zip(work, slots.tolist(), position.tolist(), strict=True):
-        processed = process(row, slot=slot, position=index, tables=tables)
+    windows = [[]] * len(work) if window is None else window.tolist()
+    for row, slot, index, own in zip(work, slots.tolist(), position.tolist(), windows, strict=True):
+        processed = process(row, slot=slot, position=index, tables=tables, window=own)
         tokens.append(choose(processed, slot=slot, position=index, tables=tables))
     return torch.tensor(tokens, dtype=torch.int64, device=logits.device)
 

@@ -79,13 +79,19 @@ def sample(
     position: Tensor,
     tables: SampleTables,
     flags: tuple[int, ...],
+    window: Tensor | None = None,
 ) -> Tensor:
     """See `kernels.sample.sample`."""
     todo = [index for index, flag in enumerate(flags) if flag]
     step = max(1, CHUNK_ELEMENTS // logits.shape[1])
     if 0 < len(todo) == len(flags) <= step:
         return _sample_chunk(
-            _copy(logits), slots=slots, position=position, tables=tables, flags=flags
+            _copy(logits),
+            slots=slots,
+            position=position,
+            tables=tables,
+            flags=flags,
+            window=window,
         )
     tokens = argmax(logits)
     for begin in range(0, len(todo), step):
@@ -97,6 +103,7 @@ def sample(
             position=position[rows],
             tables=tables,
             flags=tuple(flags[index] for index in part),
+            window=None if window is None else window[rows],
         )
     return tokens
 
@@ -108,11 +115,17 @@ def _copy(logits: Tensor) -> Tensor:
 
 
 def _sample_chunk(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: tuple[int, ...]
+    x: Tensor,
+    *,
+    slots: Tensor,
+    position: Tensor,
+    tables: SampleTables,
+    flags: tuple[int, ...],
+    window: Tensor | None,
 ) -> Tensor:
     """`x` [R, V] is this call's own copy and is changed in place."""
     if any(flag & _PROCESSED for flag in flags):
-        process_(x, slots=slots, position=position, tables=tables, flags=flags)
+        process_(x, slots=slots, position=position, tables=tables, flags=flags, window=window)
     kinds = [flag & (_RANDOM | _TRUNCATED) for flag in flags]
     if len(set(kinds)) == 1:
         return _choose(kinds[0], x, slots=slots, position=position, tables=tables)
@@ -140,7 +153,13 @@ def _choose(
 
 
 def process_(
-    x: Tensor, *, slots: Tensor, position: Tensor, tables: SampleTables, flags: Sequence[int]
+    x: Tensor,
+    *,
+    slots: Tensor,
+    position: Tensor,
+    tables: SampleTables,
+    flags: Sequence[int],
+    window: Tensor | None = None,
 ) -> None:
     """Add logit_bias, mask stop ids below min_tokens, apply penalties to `x` [R, V] in place."""
 
@@ -160,9 +179,16 @@ def process_(
         values.masked_fill_(masked, -math.inf)
         x.index_put_((rows[:, None], ids.clamp_min(0)), values, accumulate=True)
     if (rows := rows_with(_PENALTIES)) is not None:
-        _penalise_(
-            x, rows=rows, counts=tables.counts[slots[rows]], floats=tables.floats[slots[rows]]
-        )
+        counts = tables.counts[slots[rows]]
+        if window is not None:
+            _add_window_(counts, window[rows])
+        _penalise_(x, rows=rows, counts=counts, floats=tables.floats[slots[rows]])
+
+
+def _add_window_(counts: Tensor, window: Tensor) -> None:
+    """Count the tokens [p, w] of a window, -1 for none, in `counts` [p, V]."""
+    real = (window >= 0).to(counts.dtype)
+    counts.scatter_add_(1, window.clamp_min(0), real)
 
 
 def _penalise_(x: Tensor, *, rows: Tensor, counts: Tensor, floats: Tensor) -> None:
