@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from pathlib import Path
 from harness import print_result
 
 from draftmark.engine.source import resolve_source
+from tests.fakes.server_process import serving
 
 _IN_FLIGHT, _REQUESTS, _PROMPT, _ANSWER = 4, 32, 64, 64
 _RATE = 1.25
@@ -62,7 +62,7 @@ def main() -> None:
     args = parser.parse_args()
     os.sched_setaffinity(0, _OF_CLIENTS)
     seen: dict[str, list[tuple[float, ...]]] = {"draftmark bench": [], "guidellm": []}
-    with tempfile.TemporaryDirectory() as name, serving() as (url, model_dir):
+    with tempfile.TemporaryDirectory() as name, serving_apart() as (url, model_dir):
         folder = Path(name)
         ours, theirs = LOADS[args.load]
         (folder / "agreement.yaml").write_text(_PROFILE + ours)
@@ -152,22 +152,13 @@ def by_guidellm(
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, Path]]:
-    """The address of a server of smollm2 for the time of the block, and the model's folder."""
+def serving_apart() -> Iterator[tuple[str, Path]]:
+    """The address of a server of smollm2, on cores of its own, and the model's folder."""
     command = [sys.executable, "-m", "draftmark.cli.main", "serve", "smollm2", "--port", "0"]
     os.sched_setaffinity(0, _OF_SERVER)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    os.sched_setaffinity(0, _OF_CLIENTS)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := re.search(r" at (http://[^/]+)/v1", line):
-                yield found[1], _model_dir()
-                return
-        raise RuntimeError(f"the server ended with status {process.wait()}")
-    finally:
-        process.terminate()
-        process.communicate()
+    with serving(command) as server:
+        os.sched_setaffinity(0, _OF_CLIENTS)
+        yield server.wait_url(), _model_dir()
 
 
 def _model_dir() -> Path:

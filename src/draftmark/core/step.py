@@ -131,6 +131,11 @@ class StepPlan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     verify: list[VerifyRow]
 
     @property
+    def sampling(self) -> list[PrefillRow | VerifyRow]:
+        """The rows that sample, in the order of the result."""
+        return [*(row for row in self.prefill if row.samples), *self.verify]
+
+    @property
     def num_tokens(self) -> int:
         return sum(len(row.ids) for row in self.prefill) + len(self.verify) * (self.verify_k + 1)
 

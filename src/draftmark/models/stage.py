@@ -174,17 +174,20 @@ class Stage(nn.Module):
         hidden_size = self.config.hidden_size
         ranks, itemsize = self.placement.mesh.tp_size, self.placement.dtype.itemsize
         per_token = (5 * hidden_size + context) * itemsize
-        per_token += max(block.token_bytes() for block in self.blocks)
+        blocks = self.blocks if self.mtp is None else (*self.blocks, self.mtp.layer)
+        per_token += max(block.token_bytes() for block in blocks)
         if ranks > 1:
             # Every rank's part of a sum, and two of the sums on the way.
             per_token += hidden_size * (ranks * itemsize + 2 * max(itemsize, 4))
-        gathered = 0
-        if self.shape is not None:
-            gathered = attention.workspace_bytes(
-                self.shape, rows=logits_rows, context=context, itemsize=itemsize
-            )
+        shapes = [self.shape, None if self.mtp is None else self.draft_shape]
+        gathered = max(
+            attention.workspace_bytes(shape, rows=logits_rows, context=context, itemsize=itemsize)
+            if shape is not None
+            else 0
+            for shape in shapes
+        )
         logits = 0 if self.head is None else logits_rows * self._logits_bytes()
-        fixed = max(block.fixed_bytes() for block in self.blocks)
+        fixed = max(block.fixed_bytes() for block in blocks)
         return tokens * per_token + fixed + gathered + logits
 
     def _step(self, batch: Batch) -> StageStep:

@@ -20,14 +20,12 @@ from draftmark.runtime.slots import SlotTables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """What a step ran and gave. `rows` [M, row_columns] are as they were before it, `packed` [M,
-    packed_columns] as it left them, None where no row sampled; `hidden` [N, H] is of all its
-    tokens, after the final norm."""
+    """What a step ran and gave. `packed` [M, packed_columns] are the rows as it left them, None
+    where none sampled; `hidden` [N, H] is of all its tokens, after the final norm."""
 
     plan: StepPlan
     inputs: PlanInputs
     batch: Batch
-    rows: Tensor
     packed: Tensor | None
     hidden: Tensor
     layout: RowLayout

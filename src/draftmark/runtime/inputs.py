@@ -15,7 +15,7 @@ import numpy
 from torch import Tensor
 
 from draftmark.core.request import MAX_LOGIT_BIAS, MAX_STOP_IDS
-from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
+from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan
 from draftmark.kernels.sample import NUM_FLOATS, NUM_INTS
 from draftmark.parallel.lanes import LABEL_WORDS, Label
 from draftmark.runtime.directory import SlotDirectory
@@ -96,9 +96,7 @@ def stage_plan(
 ) -> PlanInputs:
     """Write `plan`, which `directory` has accepted, into `staging` and send it to the device."""
     staging.reserve(_words(plan))
-    sampling: list[PrefillRow | VerifyRow] = [row for row in plan.prefill if row.samples]
-    num_sampling_prefill = len(sampling)
-    sampling += plan.verify
+    sampling = plan.sampling
     inputs = PlanInputs(
         label=staging.ints(label),
         admits=_admits(plan.admits, staging) if plan.admits else None,
@@ -106,7 +104,7 @@ def stage_plan(
         prefill=_prefill(plan.prefill, staging) if plan.prefill else None,
         sampling_slots=staging.ints([row.slot for row in sampling]),
         sampling_generations=staging.ints([row.generation for row in sampling]),
-        num_sampling_prefill=num_sampling_prefill,
+        num_sampling_prefill=len(sampling) - len(plan.verify),
         verify_columns=max((directory[row.slot].num_pages for row in plan.verify), default=0),
     )
     staging.upload()

@@ -103,8 +103,7 @@ class MTPDrafter:
     def _chain(self, step: Drafting, packed: Tensor, hidden: Tensor) -> None:
         """k drafts of each row, each from the head's state of the one before."""
         seat, plan, slots = self._seat, step.plan, step.inputs.sampling_slots
-        rows = [row.slot for row in plan.prefill if row.samples]
-        infos = [seat.directory[slot] for slot in rows + [row.slot for row in plan.verify]]
+        infos = [seat.directory[row.slot] for row in plan.sampling]
         flags = tuple(info.flags for info in infos)
         columns = max(info.num_pages for info in infos)
         pages = seat.tables.pages[:, :columns].index_select(0, slots)

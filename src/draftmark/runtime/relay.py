@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from draftmark.core.step import StepPlan
@@ -103,6 +104,14 @@ class StepSize:
 
 def forward_words(num_sampling: int, num_rows: int, *, layout: RowLayout) -> int:
     return _FAULT_WORDS + num_sampling * layout.row_columns + num_rows
+
+
+def own_places(rows: Tensor, *, ends: Tensor, width: int) -> Tensor:
+    """Which of the `width` places of their windows are tokens of verify rows [B, row_columns]: [B,
+    width] bool. What is no draft, or lies beyond `ends` [B], is nobody's, whatever is there."""
+    column = torch.arange(width, device=rows.device)
+    is_drafted = column <= rows[:, DRAFTS, None]
+    return is_drafted & (rows[:, LENGTH, None] + column < ends[:, None])
 
 
 def label_of(plan: StepPlan) -> Label:

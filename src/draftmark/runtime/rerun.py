@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from draftmark.core.errors import ConfigError
+from draftmark.core.errors import ConfigError, NotBuilt
 from draftmark.core.recording import RecordingHeader, open_recording
 from draftmark.core.step import ResultRow, StepPlan, StepResult
 from draftmark.core.topology import Topology
@@ -74,6 +74,8 @@ def rerun(
     cut into stages does not change what it gives. Raises `ConfigError` for a file that is no
     recording, and what loading raises."""
     recording = open_recording(path)
+    if forced and recording.header.load.max_drafts:
+        raise NotBuilt("rerun --forced is not built yet for recordings with drafts")
     rank = _start(recording.header, stages=tuple(stages), lanes=lanes)
     if forced:
         return _rerun_forced(rank, recording.steps)

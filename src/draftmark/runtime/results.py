@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from draftmark.core.step import (
-    PrefillRow,
     PromptLogprobs,
     ResultRow,
     StepPlan,
     StepResult,
     TokenLogprobs,
-    VerifyRow,
 )
 from draftmark.kernels.sample import Logprobs
 from draftmark.runtime.relay import (
@@ -124,8 +122,7 @@ class StepPending:
         rows = self._rows
         if rows is None:
             return []
-        planned: list[PrefillRow | VerifyRow] = [row for row in self._plan.prefill if row.samples]
-        planned += self._plan.verify
+        planned = self._plan.sampling
         packed = self._staging.packed[: len(planned)].tolist()
         first = self._staging.layout.packed_emitted
         return [

@@ -16,7 +16,15 @@ from draftmark.kernels import sample as op
 from draftmark.kernels.sample import Logprobs, RowFlag, SampleTables
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.inputs import PlanInputs
-from draftmark.runtime.relay import DONE, DRAFTS, LENGTH, PACKED_EMITTED, TOKEN, RowLayout
+from draftmark.runtime.relay import (
+    DONE,
+    DRAFTS,
+    LENGTH,
+    PACKED_EMITTED,
+    TOKEN,
+    RowLayout,
+    own_places,
+)
 from draftmark.speculation.acceptance import count_emitted
 
 # Rows of logits that prompt log-probabilities compute at a time.
@@ -56,9 +64,7 @@ class _RowFacts:
 
     @classmethod
     def of(cls, plan: StepPlan, directory: SlotDirectory) -> _RowFacts:
-        slots = [row.slot for row in plan.prefill if row.samples]
-        slots += [row.slot for row in plan.verify]
-        infos = [directory[slot] for slot in slots]
+        infos = [directory[row.slot] for row in plan.sampling]
         return cls(
             flags=tuple(info.flags for info in infos),
             logprobs=tuple(info.logprobs for info in infos),
@@ -191,9 +197,10 @@ class Sampler:
         if window.width == 1:
             return is_bad
         prefill, verify = window.split(is_bad)
-        num_drafts = rows[window.num_prefill :, DRAFTS]
-        column = torch.arange(window.width, device=rows.device)
-        return torch.cat((prefill, (verify & (column <= num_drafts[:, None])).any(1)))
+        first = window.num_prefill
+        ends = self._ends.index_select(0, window.slots[first :: window.width])
+        is_own = own_places(rows[first:], ends=ends, width=window.width)
+        return torch.cat((prefill, (verify & is_own).any(1)))
 
     def _pack(
         self,

@@ -31,7 +31,7 @@ from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.drafting import Drafter, Drafting
 from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
 from draftmark.runtime.memory import Caches
-from draftmark.runtime.relay import DRAFTS, RowLayout, RowWords, StepSize, label_of
+from draftmark.runtime.relay import RowLayout, RowWords, StepSize, label_of, own_places
 from draftmark.runtime.results import StepPending
 from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
 from draftmark.runtime.slots import SlotState, SlotTables
@@ -249,8 +249,7 @@ class StageRun:
                 directory=self._directory,
                 override=override,
             )
-            packed = sampled.packed
-            self._draft(plan, inputs, batch, words, every_hidden, packed)
+            self._draft(plan, inputs, batch, every_hidden, sampled.packed)
             self._compare(sampled.packed, plan, "return rows")
             self._say(plan, Operation.SEND)
             parcel = lane.open(size.backward)
@@ -262,7 +261,7 @@ class StageRun:
             # Stage 0 waits for the return, the host only for the result.
             pending.collect_rows(sampled)
         else:
-            self._draft(plan, inputs, batch, words, every_hidden, None)
+            self._draft(plan, inputs, batch, every_hidden, None)
         if self._tells:
             pending.collect_faults(words.faults)
 
@@ -271,7 +270,6 @@ class StageRun:
         plan: StepPlan,
         inputs: PlanInputs,
         batch: Batch,
-        words: RowWords,
         hidden: Tensor,
         packed: Tensor | None,
     ) -> None:
@@ -282,7 +280,6 @@ class StageRun:
                     plan=plan,
                     inputs=inputs,
                     batch=batch,
-                    rows=words.rows,
                     packed=packed,
                     hidden=hidden,
                     layout=self._layout,
@@ -350,12 +347,10 @@ def _first_bad(
 def _first_bad_of_windows(
     found: Tensor, rows: Tensor, batch: Batch, inputs: PlanInputs, ends: Tensor
 ) -> Tensor:
-    """[B q] -> [B]. What is no draft of its row, or beyond its end, is nobody's token."""
+    """[B q] -> [B]."""
     width = batch.verify_width
-    column = torch.arange(width, device=found.device)
-    is_own = column <= rows[inputs.num_sampling_prefill :, DRAFTS, None]
-    left = ends.index_select(0, inputs.verify_slots) - batch.verify_lengths
-    is_own &= column < left[:, None]
+    ends = ends.index_select(0, inputs.verify_slots)
+    is_own = own_places(rows[inputs.num_sampling_prefill :], ends=ends, width=width)
     found = torch.where(is_own, found.view(-1, width), -1)
     index = torch.arange(len(found), device=found.device).repeat_interleave(width)
     return first_bad_of_rows(found.flatten(), index, num_rows=len(found))

@@ -16,7 +16,7 @@ from draftmark.core.request import FinishReason, Request
 from draftmark.models.stage import Stage
 from draftmark.runtime.drafting import Drafting
 from draftmark.runtime.mtp import MTPDrafter
-from draftmark.runtime.relay import PACKED_EMITTED, PACKED_LENGTH
+from draftmark.runtime.relay import PACKED_LENGTH
 from tests.cpu.runtime.harness import VOCAB, Loop, make_run, make_stages, random_request
 
 
@@ -33,8 +33,7 @@ class Oracle:
             self._requests[admit.slot] = admit.request
         if step.packed is None:
             return
-        rows = [row.slot for row in step.plan.prefill if row.samples]
-        rows += [row.slot for row in step.plan.verify]
+        rows = [row.slot for row in step.plan.sampling]
         k = step.plan.draft_k
         drafts, counts = torch.zeros((len(rows), k), dtype=torch.int64), []
         for index, slot in enumerate(rows):
@@ -142,8 +141,7 @@ def test_a_head_of_the_model_changes_no_token(family: str, stages: tuple[int, ..
     assert any(len(row.emitted) > 1 for row in rows)
 
 
-@pytest.mark.parametrize("column", [PACKED_EMITTED])
-def test_ends_inside_accepted_runs(column: int) -> None:
+def test_ends_inside_accepted_runs() -> None:
     """Stop ids and lengths fall on every place of a window."""
     loop, _ = run_history("llama", (2,), seed=11, k=5, num_requests=16)
     ends = [
@@ -156,3 +154,11 @@ def test_ends_inside_accepted_runs(column: int) -> None:
     ]
     assert {FinishReason.STOP, FinishReason.LENGTH} <= {finish for _, finish in ends}
     assert any(count > 1 for count, _ in ends)
+
+
+def test_the_histories_preempt_and_hit_the_cache() -> None:
+    """Or the tests above would prove little."""
+    loops = [run_history("llama", (2,), seed=seed, k=3)[0] for seed in (1, 3, 4)]
+    stats = [loop.scheduler.stats() for loop in loops]
+    assert sum(s.preemptions for s in stats) >= 3
+    assert sum(s.cached_tokens for s in stats) >= 50
