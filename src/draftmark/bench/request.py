@@ -104,3 +104,15 @@ class RequestRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     @property
     def ok(self) -> bool:
         return self.failure is None
+
+
+def unsent(plan: PlannedRequest) -> RequestRecord:
+    """The record of a request before anything came of it."""
+    return RequestRecord(
+        i=plan.index,
+        window=plan.window,
+        prompt_sha=plan.prompt_sha,
+        t_sched=None if plan.at_s is None else round(plan.at_s * 1e9),
+        t_send=None,
+        n_in_plan=plan.num_prompt_tokens,
+    )

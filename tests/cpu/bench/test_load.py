@@ -20,8 +20,10 @@ import pytest
 from draftmark.bench.client import crew as crew_module
 from draftmark.bench.client.crew import lag_p99_ms
 from draftmark.bench.client.load import LoadProgress, LoadResult, run_load
+from draftmark.bench.client.messages import Ended, Setup
 from draftmark.bench.client.process import ShardProcess
-from draftmark.bench.client.shares import shares
+from draftmark.bench.client.shard import Shard
+from draftmark.bench.client.shares import Share, shares
 from draftmark.bench.profile import Mode
 from draftmark.bench.request import Failure, PlannedRequest, RequestRecord
 from draftmark.bench.truth.process import TruthProcess, truth_process
@@ -348,6 +350,22 @@ def test_a_lost_shard_ends_the_run(truth: TruthProcess, monkeypatch: pytest.Monk
     result = load(truth, [plan(i) for i in range(200)], num_shards=2, on_progress=kill)
     assert result.why_partial == "a shard of the client ended by itself"
     assert 4 <= sum(record.ok for record in result.records) < 200
+
+
+async def test_a_record_that_cannot_be_told_ends_its_shard(truth: TruthProcess) -> None:
+    """The run would else come to its end without it."""
+    truth.play(Script())
+
+    def send(message: object) -> None:
+        if isinstance(message, Ended):
+            raise RuntimeError("a fault of the client")
+
+    share = Share(plans=[plan(0, at_s=0.0)], lanes=0, queue_fd=None, connections=1)
+    setup = Setup(url=truth.url, api_key=None, timeout_s=20.0, keep_text=False, share=share)
+    shard = Shard(setup, send)
+    await shard.open()
+    with pytest.raises(RuntimeError, match="a fault of the client"):
+        await shard.run(time.perf_counter_ns())
 
 
 def test_shards_end_with_their_parent(truth: TruthProcess) -> None:

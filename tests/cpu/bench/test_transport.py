@@ -191,6 +191,11 @@ async def test_an_answer_may_end_with_its_connection(head: bytes) -> None:
         (answers(CHUNKED, then=lambda writer: writer.close()), "truncated_stream", "cut"),
         (answers(CHUNKED + chunked(EVENTS[:60], end=False), then=reset), "truncated_stream", "cut"),
         (answers(b"SSH-2.0-OpenSSH\r\n"), Failure.BAD_SSE, "no HTTP"),
+        (
+            answers(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+            Failure.BAD_SSE,
+            "no HTTP",
+        ),
         (answers(b"HTTP/1.1 503 X\r\nContent-Length: 2\r\n\r\n{}"), Failure.HTTP_5XX, "503"),
     ],
 )
@@ -200,6 +205,16 @@ async def test_answers_that_break(behaviour: Behaviour, failure: str, words: str
     assert record.failure == failure
     assert record.error is not None and words in record.error
     assert server.connections == 1, "nothing is sent twice"
+
+
+async def test_a_fault_of_the_receiver_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Answer, now: int, data: bytes) -> None:
+        raise RuntimeError("a fault of the client")
+
+    monkeypatch.setattr(Answer, "feed", broken)
+    async with serving(answers(WHOLE)) as (server, pool):
+        with pytest.raises(RuntimeError, match="a fault of the client"):
+            await send(pool, server)
 
 
 async def test_silence_times_out_and_the_connection_is_not_used_again() -> None:

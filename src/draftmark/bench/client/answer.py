@@ -24,7 +24,13 @@ from draftmark.bench.client.chunks import (
     error_text,
 )
 from draftmark.bench.client.stream import AnswerStream, Channels, acceptance, join_tools
-from draftmark.bench.request import CountSource, Failure, PlannedRequest, RequestRecord
+from draftmark.bench.request import (
+    CountSource,
+    Failure,
+    PlannedRequest,
+    RequestRecord,
+    unsent,
+)
 
 # Of the text of an error: enough to tell one from another.
 _MAX_ERROR = 500
@@ -48,14 +54,7 @@ class Answer:
         self._origin = origin
         self._keep_text = keep_text
         self._body: list[bytes] = []
-        self.record = RequestRecord(
-            i=plan.index,
-            window=plan.window,
-            prompt_sha=plan.prompt_sha,
-            t_sched=None if plan.at_s is None else round(plan.at_s * 1e9),
-            t_send=None,
-            n_in_plan=plan.num_prompt_tokens,
-        )
+        self.record = unsent(plan)
 
     def sent(self, now: int) -> None:
         self.record.t_send = now - self._origin
@@ -157,22 +156,20 @@ class Answer:
         record.t_first_output = self._after_start(stream.t_first_output)
         self._fill_usage(stream.usage)
         record.n_out, record.n_out_source = _count_output(stream)
-        times = stream.counted_times if stream.is_counted else stream.text_times
-        if (
-            times is stream.text_times
-            and stream.has_bare_finish
-            and len(times) > (record.n_out or 0)
-        ):
-            times = times[:-1]  # more events than tokens: the bare end was no step
+        if stream.is_counted:
+            times = stream.counted_times
+            record.event_tokens = stream.counted_tokens
+            record.n_first = stream.counted_tokens[0]
+        else:
+            times = stream.text_times
+            if stream.has_bare_finish and len(times) > (record.n_out or 0):
+                times = times[:-1]  # more events than tokens: the bare end was no step
         if times:
             record.t_first, record.t_last = times[0] - self._origin, times[-1] - self._origin
             # Rounded sums, not rounded gaps: no error adds up over an answer.
             marks = [(time - times[0] + 500) // 1000 for time in times]
             record.icl_us = [after - before for before, after in pairwise(marks)]
         record.events = len(times)
-        if stream.is_counted:
-            record.event_tokens = stream.counted_tokens
-            record.n_first = stream.counted_tokens[0]
 
     def _after_start(self, time: int | None) -> int | None:
         return None if time is None else time - self._origin

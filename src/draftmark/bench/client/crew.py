@@ -89,12 +89,14 @@ class Crew:
         self._ticker = threading.Thread(target=self._tick, daemon=True)
         self._is_over = threading.Event()
 
-    def add(self, setup: Setup) -> None:
-        queue_fd = setup.share.queue_fd
-        fds = () if queue_fd is None else (queue_fd,)
-        shard = ShardProcess(self._words, pass_fds=fds)
-        self._shards.append(shard)
-        shard.tell(setup)
+    def add(self, setups: Sequence[Setup]) -> None:
+        """Starts all before it tells the first: a long word waits until its shard reads."""
+        for setup in setups:
+            queue_fd = setup.share.queue_fd
+            fds = () if queue_fd is None else (queue_fd,)
+            self._shards.append(ShardProcess(self._words, pass_fds=fds))
+        for shard, setup in zip(self._shards, setups, strict=True):
+            shard.tell(setup)
 
     def wait_until_open(self) -> None:
         for _ in self._shards:

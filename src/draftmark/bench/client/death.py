@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from draftmark.bench.request import Failure, PlannedRequest, RequestRecord
+from draftmark.bench.request import Failure, PlannedRequest, RequestRecord, unsent
 
 # What a dying server leaves behind in those under way, and in those that come after.
 _DEADLY = (
@@ -26,19 +26,13 @@ def account_for_death(
     for i, record in records.items():
         if i != first and record.failure in _DEADLY and ended[i] >= ended[first]:
             record.collateral = True
-    unsent = {plan.index: _not_sent(plan) for plan in plans if plan.index not in records}
-    return {**records, **unsent}
+    others = {plan.index: _not_sent(plan) for plan in plans if plan.index not in records}
+    return {**records, **others}
 
 
 def _not_sent(plan: PlannedRequest) -> RequestRecord:
-    return RequestRecord(
-        i=plan.index,
-        window=plan.window,
-        prompt_sha=plan.prompt_sha,
-        t_sched=None if plan.at_s is None else round(plan.at_s * 1e9),
-        t_send=None,
-        failure=Failure.REFUSED,
-        collateral=True,
-        error="not sent: the server had died",
-        n_in_plan=plan.num_prompt_tokens,
-    )
+    record = unsent(plan)
+    record.failure = Failure.REFUSED
+    record.collateral = True
+    record.error = "not sent: the server had died"
+    return record

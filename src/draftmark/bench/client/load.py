@@ -73,8 +73,8 @@ def run_load(
         queue_fd = order.fileno() if mode is Mode.CLOSED else None
         parts = shares(plans, queue_fd=queue_fd, concurrency=concurrency, num_shards=num_shards)
         try:
-            for part in parts:
-                crew.add(
+            crew.add(
+                [
                     Setup(
                         url=url,
                         api_key=api_key,
@@ -82,7 +82,9 @@ def run_load(
                         keep_text=keep_text,
                         share=part,
                     )
-                )
+                    for part in parts
+                ]
+            )
             crew.wait_until_open()
             started_ns = crew.start()
             if on_start is not None:

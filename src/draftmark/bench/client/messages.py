@@ -73,7 +73,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """So far, of this shard. `tokens` as the events tell: by the server's counts or one each."""
 
     sent: int
-    ended: int
     tokens: int
     # The longest lag since the last word.
     lag_us: int | None
@@ -122,8 +121,9 @@ class Frames:
             end = _LENGTH.size + size
             if len(self._data) < end:
                 return
-            yield bytes(self._data[_LENGTH.size : end])
+            content = bytes(self._data[_LENGTH.size : end])
             del self._data[:end]
+            yield content
 
 
 def frames_of(pipe: IO[bytes]) -> Iterator[bytes]:

@@ -77,18 +77,17 @@ class ShardProcess:
                 )
         self.offset = 0 if abs(offset) <= best_trip // 2 else offset
 
-    def end(self) -> int:
-        """Let it go, by force if it does not; returns its exit status."""
+    def end(self) -> None:
+        """Let it go, by force if it does not."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
-            status = self._process.wait(_END_S)
+            self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            status = self._process.wait()
+            self._process.wait()
         self._reader.join()
         self._process.stdout.close()
-        return status
 
     def _read(self) -> None:
         assert self._process.stdout is not None

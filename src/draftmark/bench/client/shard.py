@@ -66,7 +66,7 @@ class Shard:
         self._active: set[Answer] = set()
         # Answers that came to their end, and when.
         self._unreported: asyncio.Queue[tuple[Answer, int]] = asyncio.Queue()
-        self._sent = self._ended = self._ended_tokens = 0
+        self._sent = self._ended_tokens = 0
         self._may_send.set()
         # Of each tick, microseconds.
         self.lags_us: list[int] = []
@@ -88,11 +88,14 @@ class Shard:
             await self._run_open()
         else:
             await asyncio.gather(*(self._lane() for _ in range(self._share.lanes)))
+        self._pool.close()
         for task in aside:
             task.cancel()
+        for ended in await asyncio.gather(*aside, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended  # a record is missing: no end of a run
         while not self._unreported.empty():
             self._end(*self._unreported.get_nowait(), None)
-        self._pool.close()
 
     def resume(self) -> None:
         self._may_send.set()
@@ -154,7 +157,6 @@ class Shard:
 
     def _end(self, answer: Answer, now: int, problem: Problem | None) -> None:
         record = answer.end(now, problem)
-        self._ended += 1
         self._ended_tokens += record.n_out or 0
         self._send_message(Ended(record=record))
         has_broken = problem is not None and problem.failure in _SUSPICIOUS
@@ -178,12 +180,7 @@ class Shard:
             tokens = sum(stream.tokens_so_far for stream in streams if stream is not None)
             tokens += self._ended_tokens
             self._send_message(
-                Progress(
-                    sent=self._sent,
-                    ended=self._ended,
-                    tokens=tokens,
-                    lag_us=max(new, default=None),
-                )
+                Progress(sent=self._sent, tokens=tokens, lag_us=max(new, default=None))
             )
 
 

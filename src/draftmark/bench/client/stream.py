@@ -62,10 +62,10 @@ class AnswerStream:
         self.text_times: list[int] = []
         self.counted_times: list[int] = []
         self.counted_tokens: list[int] = []
+        self.counted_total = 0
         # One of `text_times` said only why the answer ended.
         self.has_bare_finish = False
         self.has_usage_so_far = False
-        self._total = 0
         self._is_usage_final = False
         self._parser = SseParser()
 
@@ -102,13 +102,9 @@ class AnswerStream:
         return self.usage if self._is_usage_final else None
 
     @property
-    def counted_total(self) -> int:
-        return self._total
-
-    @property
     def tokens_so_far(self) -> int:
         """For a reader who waits: by the server's counts, or one an event."""
-        return self._total or len(self.text_times)
+        return self.counted_total or len(self.text_times)
 
     def _read(self, now: int, event: Event) -> None:
         if event.data.startswith(b"[DONE]"):
@@ -164,12 +160,12 @@ class AnswerStream:
 
     def _count(self, now: int, usage: Usage | None, choices: list[Choice] | tuple[()]) -> None:
         if usage is not None and usage.completion_tokens is not None:
-            new = usage.completion_tokens - self._total
+            new = usage.completion_tokens - self.counted_total
             self.has_usage_so_far = True
         else:
             new = sum(len(choice.token_ids or ()) for choice in choices)
         if new > 0:
-            self._total += new
+            self.counted_total += new
             self.counted_times.append(now)
             self.counted_tokens.append(new)
 

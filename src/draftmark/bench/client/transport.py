@@ -205,12 +205,17 @@ class Connection:
             self.abort(Broken(Failure.RESET, error.strerror or "connection reset"))
             return
         now = perf_counter_ns()  # after reading: what was read has come by now, all of it
-        if self._exchange is None:
+        exchange = self._exchange
+        if exchange is None:
             self.close()  # the server ended an idle connection, or speaks unasked
-        elif data:
-            self._exchange.feed(now, data)
-        else:
-            self._exchange.end_of_connection(now)
+            return
+        try:
+            if data:
+                exchange.feed(now, data)
+            else:
+                exchange.end_of_connection(now)
+        except Exception as error:  # the receiver's own fault: whoever waits must learn of it
+            exchange.fail(error)
 
     def _time_out(self, timeout_s: float) -> None:
         self.abort(Broken(Failure.READ_TIMEOUT, f"no end of the answer within {timeout_s:g} s"))
@@ -234,7 +239,7 @@ class _Exchange:
     def feed(self, now: int, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.fail(Broken(Failure.BAD_SSE, f"no HTTP/1.1: {error}"))
             return
         body, self._body = self._body, []
@@ -257,7 +262,7 @@ class _Exchange:
         if not self.ended.done():
             self.ended.set_result(now)
 
-    def fail(self, problem: Broken) -> None:
+    def fail(self, problem: Exception) -> None:
         if not self.ended.done():
             self.ended.set_exception(problem)
 
