@@ -13,7 +13,7 @@ from draftmark.bench.ledger.audit import audit
 from draftmark.bench.ledger.corpus import read_corpus
 from draftmark.bench.ledger.ledger import Ledger
 from draftmark.bench.profile import Profile, PromptSource
-from draftmark.bench.prompts.gather import Sources, gather_prompts
+from draftmark.bench.prompts.gather import Sources, check_sources, gather_prompts
 from draftmark.core.errors import ConfigError
 from tests.fakes.bench_tokens import file_tokenizer, numbered
 
@@ -54,13 +54,25 @@ def test_ids_may_be_given_instead_of_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(np.array([[1]]), "one row"), (np.array([0.5]), "one row"), (np.array([-1]), "one row")],
+    [
+        (np.array([[1]]), "one row"),
+        (np.array([0.5]), "one row"),
+        (np.array([-1]), "one row"),
+        (np.array([2**32]), "one row"),
+    ],
 )
 def test_an_array_that_is_no_ids_is_refused(
     tmp_path: Path, content: np.ndarray, message: str
 ) -> None:
     np.save(tmp_path / "ids.npy", content)
     with pytest.raises(ConfigError, match=message):
+        read_corpus([tmp_path / "ids.npy"], name="i", tokenizer=file_tokenizer(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no array"])
+def test_a_file_that_is_no_array_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ids.npy").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"ids\.npy: no array of numpy"):
         read_corpus([tmp_path / "ids.npy"], name="i", tokenizer=file_tokenizer(tmp_path))
 
 
@@ -108,6 +120,18 @@ def test_a_corpus_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="was cut by another tokenizer"):
         gather_prompts(PROFILE, sources, run_id="r")
     assert ledger.state().corpus("books").num_left == 1000
+
+
+def test_a_prompt_that_is_all_lead_takes_nothing_of_a_corpus(books: Path, tmp_path: Path) -> None:
+    tokenizer = file_tokenizer(tmp_path, bos=True)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(read_corpus([books], name="books", tokenizer=tokenizer))
+    sources = Sources(tokenizer=tokenizer, ledger=ledger)
+    short = msgspec.structs.replace(PROFILE, isl=1)
+    with pytest.raises(ConfigError, match="a prompt of 1 tokens is all taken by the 1"):
+        check_sources(short, sources, runs=1)
+    with pytest.raises(ConfigError, match="a prompt of 1 tokens is all taken by the 1"):
+        gather_prompts(short, sources, run_id="r")
 
 
 def test_what_a_source_needs_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from draftmark.bench.ledger.audit import audit, export
 from draftmark.bench.ledger.choose import Order
-from draftmark.bench.ledger.entries import Entry, Reserved, Use
+from draftmark.bench.ledger.entries import Entry, Reserved, Use, Voided
 from draftmark.bench.ledger.journal import locked
 from draftmark.bench.ledger.ledger import Ledger, Reservation
 from draftmark.core.errors import ConfigError
@@ -56,6 +56,33 @@ def test_a_forged_window_is_found(ledger: Ledger, fields: dict[str, Any], fault:
     assert audit(ledger) == []
     forge(ledger, **fields)
     assert [found for found in audit(ledger) if fault in found]
+
+
+def test_a_fresh_window_of_an_imported_part_is_found(ledger: Ledger) -> None:
+    """Only what was known to be used before: a part that turns out so later is nobody's fault."""
+    ledger.reserve("r0", "books", ORDER)
+    ledger.import_used("books", used_until=500)
+    assert audit(ledger) == []
+    assert ledger.reserve("r1", "books", ORDER).start == 500
+    forge(ledger, start=400, end=500)
+    assert "books: [400, 500) of run forged (fresh) had been used elsewhere before" in audit(ledger)
+
+
+def test_lines_that_there_can_be_only_once_are_found(ledger: Ledger) -> None:
+    """Each would make used tokens look free."""
+    first = ledger.reserve("r0", "books", ORDER)
+    ledger.commit(first.line_sha)
+    whole = ledger.path.read_bytes()
+    with locked(ledger.path) as session:
+        session.append(
+            lambda prev, at: Voided(prev=prev, at=at, line_sha=first.line_sha, reason="")
+        )
+    assert audit(ledger) == ["the window of run r0 is committed already"]
+    ledger.path.write_bytes(whole)
+    added = ledger.state().corpus("books").added
+    with locked(ledger.path) as session:
+        session.append(lambda prev, at: msgspec.structs.replace(added, prev=prev, at=at))
+    assert audit(ledger) == ["the ledger has a corpus books twice"]
 
 
 def test_tokens_that_were_changed_or_lost_are_found(ledger: Ledger) -> None:

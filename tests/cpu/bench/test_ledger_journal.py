@@ -68,6 +68,15 @@ def test_a_line_that_was_touched_is_found(ledger: Ledger, spoil: str) -> None:
     assert len(audit(ledger)) == 1
 
 
+def test_a_ledger_of_another_version_is_not_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(numbered(1000))
+    first, *_ = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(first.replace(b'"version":1', b'"version":2'))
+    with pytest.raises(ConfigError, match=r":1: not an entry \(Invalid enum value 2"):
+        ledger.state()
+
+
 def test_a_torn_last_line_is_told_and_repaired_only_when_asked(ledger: Ledger) -> None:
     ledger.reserve("r0", "books", ORDER)
     whole = ledger.path.read_bytes()

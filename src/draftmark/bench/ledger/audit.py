@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from draftmark.bench.ledger.entries import Reserved, Use
+from draftmark.bench.ledger.entries import Entry, Reserved, Use
 from draftmark.bench.ledger.journal import read_journal, torn_error
 from draftmark.bench.ledger.ledger import Ledger, window_edges
 from draftmark.bench.ledger.state import (
@@ -67,7 +67,7 @@ def export(state: LedgerState) -> dict[str, Any]:
         "lines": state.num_lines,
         "corpora": [
             {
-                **_plain(corpus.added, without=("prev",)),
+                **_plain(corpus.added),
                 "imported": corpus.used_until,
                 "left": corpus.num_left,
                 "free": corpus.free(),
@@ -78,7 +78,7 @@ def export(state: LedgerState) -> dict[str, Any]:
             {
                 "line_sha": window.line_sha,
                 "status": window.status.value,
-                **_plain(window.entry, without=("prev",)),
+                **_plain(window.entry),
             }
             for corpus in state.corpora.values()
             for window in corpus.windows
@@ -94,6 +94,8 @@ def _overlaps(corpus: CorpusState) -> Iterator[str]:
         entry = window.entry
         if not 0 <= entry.start < entry.end <= corpus.added.num_tokens:
             yield f"{name}: {_shown(entry)} is not inside the corpus"
+        if entry.use is Use.FRESH and entry.start < window.imported_before:
+            yield f"{name}: {_shown(entry)} had been used elsewhere before"
         for other in earlier:
             if overlap(window.span, other.span) and not _may_share(window, other):
                 yield f"{name}: {_shown(entry)} overlaps {_shown(other.entry)}"
@@ -167,6 +169,7 @@ def _shown(entry: Reserved) -> str:
     return f"[{entry.start}, {entry.end}) of run {entry.run_id} ({entry.use})"
 
 
-def _plain(value: msgspec.Struct, *, without: Iterable[str]) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(value)
-    return {key: item for key, item in plain.items() if key not in (*without, "kind")}
+def _plain(entry: Entry) -> dict[str, Any]:
+    """Without what only a line of the file needs."""
+    plain: dict[str, Any] = msgspec.to_builtins(entry)
+    return {key: item for key, item in plain.items() if key not in ("prev", "kind")}

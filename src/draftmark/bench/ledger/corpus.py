@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -90,7 +92,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 def _ids_of(path: Path, content: bytes, tokenizer: BenchTokenizer) -> Ids:
     if path.suffix == ".npy":
-        return _stored_ids(path)
+        return _stored_ids(path, content)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -99,12 +101,13 @@ def _ids_of(path: Path, content: bytes, tokenizer: BenchTokenizer) -> Ids:
     return np.array(ids, dtype=np.uint32)
 
 
-def _stored_ids(path: Path) -> Ids:
+def _stored_ids(path: Path, content: bytes) -> Ids:
     try:
-        ids = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        ids = np.load(io.BytesIO(content), allow_pickle=False)
+    except (EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: no array of numpy ({error})", param="corpus") from error
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or (len(ids) and int(ids.min()) < 0):
+    is_row = isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind in "iu"
+    if not is_row or (len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < 2**32):
         raise ConfigError(f"{path}: token ids are one row of whole numbers", param="corpus")
     return np.asarray(ids, dtype=np.uint32)
 

@@ -4,10 +4,10 @@ taken out or put in without a trace."""
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
-VERSION = 1
 FIRST = "0" * 64
 
 
@@ -31,7 +31,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", forbid_u
 
 class Opened(Line, frozen=True, kw_only=True, tag="opened"):
     ledger: str
-    version: int = VERSION
+    version: Literal[1] = 1
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """A ledger under its exclusive lock. `entries` grows with what is appended."""
+    """A ledger under its exclusive lock. `reading` grows with what is appended."""
 
     def __init__(self, fd: int, path: Path, reading: Reading) -> None:
         self._fd, self._path, self.reading = fd, path, reading

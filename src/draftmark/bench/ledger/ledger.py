@@ -6,8 +6,8 @@ its run may have sent some of it before it died.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from draftmark.bench.ledger.entries import (
     Voided,
 )
 from draftmark.bench.ledger.journal import Reading, locked, read_journal
-from draftmark.bench.ledger.state import CorpusState, LedgerState, Status, Window, fold
+from draftmark.bench.ledger.state import CorpusState, LedgerState, fold
 from draftmark.bench.prompts.prompt import HEAD_TOKENS, sha256_of_ids
 from draftmark.bench.prompts.random_ids import Ids
 from draftmark.bench.result import LedgerUse
@@ -56,8 +56,7 @@ class Ledger:
 
     def state(self) -> LedgerState:
         """As it is now; a torn last line is counted, not raised."""
-        reading = read_journal(self.path)
-        return fold(reading.entries, torn_bytes=len(reading.torn))
+        return _fold(read_journal(self.path))
 
     def tokens(self, corpus: CorpusAdded) -> Ids:
         """[num_tokens] uint32, mapped from the disk."""
@@ -130,14 +129,14 @@ class Ledger:
     def commit(self, line_sha: str) -> None:
         """The run is over; what it sent stays used."""
         with locked(self.path) as session:
-            _open_window(_fold(session.reading), line_sha)
+            _fold(session.reading).open_window(line_sha)
             session.append(lambda prev, at: Committed(prev=prev, at=at, line_sha=line_sha))
 
     def void(self, line_sha: str, *, bytes_sent: int, reason: str) -> None:
         """Give a window back. Only when nothing of it was sent: else it is burnt, and
         `ConfigError`."""
         with locked(self.path) as session:
-            window = _open_window(_fold(session.reading), line_sha)
+            window = _fold(session.reading).open_window(line_sha)
             if bytes_sent:
                 raise ConfigError(
                     f"{bytes_sent} bytes of run {window.entry.run_id} were sent: its window is used"
@@ -156,7 +155,7 @@ def _fold(reading: Reading) -> LedgerState:
     return fold(reading.entries, torn_bytes=len(reading.torn))
 
 
-def _imported(corpus: str, used_until: int, note: str) -> Any:
+def _imported(corpus: str, used_until: int, note: str) -> Callable[[str, str], Imported]:
     return lambda prev, at: Imported(
         prev=prev, at=at, corpus=corpus, used_until=used_until, note=note
     )
@@ -168,13 +167,6 @@ def window_edges(tokens: Ids, start: int, end: int) -> dict[str, str]:
         "head_sha": sha256_of_ids(tokens[start : min(start + HEAD_TOKENS, end)]),
         "tail_sha": sha256_of_ids(tokens[max(start, end - HEAD_TOKENS) : end]),
     }
-
-
-def _open_window(state: LedgerState, line_sha: str) -> Window:
-    window = state.window(line_sha)
-    if window.status is not Status.RESERVED:
-        raise ConfigError(f"the window of run {window.entry.run_id} is {window.status} already")
-    return window
 
 
 def _check_new(state: LedgerState, corpus: Corpus) -> None:

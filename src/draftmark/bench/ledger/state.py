@@ -31,8 +31,12 @@ class Status(StrEnum):
 
 
 class Window(msgspec.Struct, kw_only=True):
+    """`imported_before` is how much of the corpus was known as used elsewhere when the window was
+    reserved."""
+
     line_sha: str
     entry: Reserved
+    imported_before: int
     status: Status = Status.RESERVED
 
     @property
@@ -91,9 +95,17 @@ class LedgerState(msgspec.Struct, kw_only=True):
                     return window
         raise ConfigError(f"the ledger has no reservation {line_sha[:12]}")
 
+    def open_window(self, line_sha: str) -> Window:
+        """One that was neither committed nor voided yet. Raises `ConfigError`."""
+        window = self.window(line_sha)
+        if window.status is not Status.RESERVED:
+            raise ConfigError(f"the window of run {window.entry.run_id} is {window.status} already")
+        return window
+
 
 def fold(entries: Iterable[tuple[str, Entry]], *, torn_bytes: int = 0) -> LedgerState:
-    """Raises `ConfigError` for an entry about something that is not there."""
+    """Raises `ConfigError` for an entry about something that is not there, and for a second one of
+    what there can be only one of."""
     state = LedgerState(ledger="", num_lines=0, torn_bytes=torn_bytes, corpora={})
     for sha, entry in entries:
         state.num_lines += 1
@@ -101,16 +113,21 @@ def fold(entries: Iterable[tuple[str, Entry]], *, torn_bytes: int = 0) -> Ledger
             case Opened():
                 state.ledger = entry.ledger
             case CorpusAdded():
+                if entry.corpus in state.corpora:
+                    raise ConfigError(f"the ledger has a corpus {entry.corpus} twice")
                 state.corpora[entry.corpus] = CorpusState(added=entry)
             case Imported():
                 corpus = state.corpus(entry.corpus)
                 corpus.used_until = max(corpus.used_until, entry.used_until)
             case Reserved():
-                state.corpus(entry.corpus).windows.append(Window(line_sha=sha, entry=entry))
+                corpus = state.corpus(entry.corpus)
+                corpus.windows.append(
+                    Window(line_sha=sha, entry=entry, imported_before=corpus.used_until)
+                )
             case Committed():
-                state.window(entry.line_sha).status = Status.COMMITTED
+                state.open_window(entry.line_sha).status = Status.COMMITTED
             case Voided():
-                state.window(entry.line_sha).status = Status.VOID
+                state.open_window(entry.line_sha).status = Status.VOID
     return state
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from draftmark.bench.ledger.choose import Order
-from draftmark.bench.ledger.entries import CorpusAdded, Use
+from draftmark.bench.ledger.entries import Use
 from draftmark.bench.ledger.ledger import Ledger, Reservation
+from draftmark.bench.ledger.state import CorpusState
 from draftmark.bench.profile import Profile, PromptSource
 from draftmark.bench.prompts.files import data_file, file_prompts
-from draftmark.bench.prompts.prompt import Prompt
+from draftmark.bench.prompts.prompt import Prompt, own_tokens
 from draftmark.bench.prompts.random_ids import random_prompts, salt_of
-from draftmark.bench.prompts.windows import window_prompts, window_tokens
+from draftmark.bench.prompts.windows import window_prompts
 from draftmark.bench.tokenizer import BenchTokenizer
 from draftmark.core.errors import ConfigError
 
@@ -46,13 +47,12 @@ def check_sources(profile: Profile, sources: Sources, *, runs: int, use: Use = U
             _tokenizer(sources, profile)
         case PromptSource.LEDGER:
             tokenizer = _tokenizer(sources, profile)
-            ledger, added = _corpus(sources, tokenizer)
-            corpus = ledger.state().corpus(added.corpus)
-            need = profile.n_requests * window_tokens(profile.isl, tokenizer.lead)
+            _, corpus = _corpus(sources, tokenizer)
+            need = profile.n_requests * own_tokens(profile.isl, tokenizer.lead)
             left = corpus.runs_left(need)
             if use is Use.FRESH and left < runs:
                 raise ConfigError(
-                    f"corpus {added.corpus} is too small: {runs} runs of {need} tokens, and "
+                    f"corpus {corpus.added.corpus} is too small: {runs} runs of {need} tokens, and "
                     f"{left} of them fit into the {corpus.num_left} that were never sent: add text "
                     "with `ledger add`, or take shorter, fewer or paired ones",
                     param="corpus",
@@ -106,16 +106,17 @@ def _from_ledger(
 ) -> Gathered:
     tokenizer = _tokenizer(sources, profile)
     ledger, corpus = _corpus(sources, tokenizer)
+    added = corpus.added
     order = Order(
         num_prompts=profile.n_requests,
-        prompt_tokens=window_tokens(profile.isl, tokenizer.lead),
+        prompt_tokens=own_tokens(profile.isl, tokenizer.lead),
         use=use,
         start_id=start_id,
         isolated=isolated,
     )
-    reservation = ledger.reserve(run_id, corpus.corpus, order)
+    reservation = ledger.reserve(run_id, added.corpus, order)
     prompts = window_prompts(
-        ledger.tokens(corpus),
+        ledger.tokens(added),
         start=reservation.start,
         count=profile.n_requests,
         length=profile.isl,
@@ -124,7 +125,7 @@ def _from_ledger(
     return Gathered(prompts=prompts, reservation=reservation)
 
 
-def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, CorpusAdded]:
+def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, CorpusState]:
     """The corpus that is meant, which the server's own tokenizer must have cut."""
     if sources.ledger is None:
         raise ConfigError("the profile's prompts come from a ledger: --ledger FILE", param="ledger")
@@ -135,7 +136,8 @@ def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, Corpus
             known = ", ".join(state.corpora) or "none"
             raise ConfigError(f"which corpus? The ledger has {known}: --corpus", param="corpus")
         name = next(iter(state.corpora))
-    added = state.corpus(name).added
+    corpus = state.corpus(name)
+    added = corpus.added
     if added.tokenizer_sha256 != tokenizer.sha256:
         raise ConfigError(
             f"corpus {name} was cut by another tokenizer ({added.tokenizer_sha256[:12]}) than the "
@@ -143,7 +145,7 @@ def _corpus(sources: Sources, tokenizer: BenchTokenizer) -> tuple[Ledger, Corpus
             "text again under another name",
             param="corpus",
         )
-    return sources.ledger, added
+    return sources.ledger, corpus
 
 
 def _tokenizer(sources: Sources, profile: Profile) -> BenchTokenizer:

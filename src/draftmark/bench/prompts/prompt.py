@@ -43,6 +43,17 @@ def sha256_of_ids(ids: Sequence[int] | np.ndarray[Any, np.dtype[np.uint32]]) -> 
     return hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest()
 
 
+def own_tokens(length: int, lead: Sequence[int]) -> int:
+    """Tokens that a prompt of `length` has beside `lead`, which begins every text. Raises
+    `ConfigError` when there are none."""
+    if length <= len(lead):
+        raise ConfigError(
+            f"a prompt of {length} tokens is all taken by the {len(lead)} that begin every text",
+            param="isl",
+        )
+    return length - len(lead)
+
+
 def check_heads(prompts: Iterable[Prompt], *, source: PromptSource) -> None:
     """Raises `ConfigError` when two prompts of ids begin with the same 16 tokens: the second would
     be answered from the server's cache."""

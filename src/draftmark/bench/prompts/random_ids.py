@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from draftmark.bench.profile import PromptSource
-from draftmark.bench.prompts.prompt import Prompt, check_heads
+from draftmark.bench.prompts.prompt import Prompt, check_heads, own_tokens
 from draftmark.core.errors import ConfigError
 
 Ids = np.ndarray[Any, np.dtype[np.uint32]]
@@ -41,12 +41,7 @@ def random_prompts(
 ) -> list[Prompt]:
     """`count` prompts of exactly `length` ids, the first of them `lead` (what the tokenizer puts
     before every text). Another salt gives prompts that share no beginning with these."""
-    drawn = length - len(lead)
-    if drawn < 1:
-        raise ConfigError(
-            f"a prompt of {length} tokens is all taken by the {len(lead)} that begin every text",
-            param="isl",
-        )
+    drawn = own_tokens(length, lead)
     prompts = [
         Prompt(
             ids=[*lead, *draw_ids(allowed, drawn, key=f"{salt}/{index}").tolist()],

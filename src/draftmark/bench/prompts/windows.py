@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from draftmark.bench.profile import PromptSource
-from draftmark.bench.prompts.prompt import Prompt, check_heads
+from draftmark.bench.prompts.prompt import Prompt, check_heads, own_tokens
 from draftmark.bench.prompts.random_ids import Ids
 
 
@@ -15,7 +15,7 @@ def window_prompts(
     """`count` prompts of exactly `length` ids from `tokens` [corpus] uint32, beginning at `start`.
     `lead` is what the tokenizer puts before every text; it counts, so a prompt takes that much less
     of the corpus. Prompt i has the window that it alone consumed."""
-    stride = window_tokens(length, lead)
+    stride = own_tokens(length, lead)
     prompts = []
     for first in range(start, start + count * stride, stride):
         piece = tokens[first : first + stride]
@@ -29,8 +29,3 @@ def window_prompts(
         )
     check_heads(prompts, source=PromptSource.LEDGER)
     return prompts
-
-
-def window_tokens(length: int, lead: Sequence[int]) -> int:
-    """Corpus tokens that a prompt of `length` tokens consumes."""
-    return length - len(lead)
