@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from draftmark.bench.client.load import LoadResult, run_load
+from draftmark.bench.gates.conduct import LAG_MS, LAG_SHARE_OF_TPOT
 from draftmark.bench.profile import Mode
 from draftmark.bench.request import PlannedRequest
 from draftmark.bench.single_file import read_value
@@ -52,7 +53,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`rate` is the highest carried by one shard; None when not even one stream was. `bound` says
-    what ended the search: a lag over the limit, or a server that wrote no faster."""
+    what ended the search: a lag over the limit, a server that wrote no faster, or the most
+    streams that are tried."""
 
     schema: Literal["bench.calibration/1"] = "bench.calibration/1"
     made: str
@@ -64,13 +66,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stream_rate: float
     lag_limit_ms: float
     rate: float | None
-    bound: Literal["client", "server"]
+    bound: Literal["client", "server", "streams"]
     cells: list[Cell]
 
 
 def lag_limit_ms(tpot_ms: float) -> float:
-    """A lag that a figure can bear: 2 ms, or 5 % of the time between tokens."""
-    return max(2.0, 0.05 * tpot_ms)
+    """A lag that a figure can bear, as the gate `client_lag` has it."""
+    return max(LAG_MS, LAG_SHARE_OF_TPOT * tpot_ms)
 
 
 def shards_needed(rate: float, calibration: Calibration | None) -> int:
@@ -119,7 +121,7 @@ def _search(
     rate: float,
     seconds: float,
     limit_ms: float,
-) -> Literal["client", "server"]:
+) -> Literal["client", "server", "streams"]:
     """Fills `cells`; returns what the highest rate is bound by."""
     carried = missed = middles = 0
     while streams and streams <= _MAX_STREAMS:
@@ -138,7 +140,7 @@ def _search(
         else:
             middles += 1
             streams = (carried + missed) // 2
-    return "client" if missed else "server"
+    return "client" if missed else "streams"
 
 
 def _try(

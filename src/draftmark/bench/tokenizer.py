@@ -83,7 +83,7 @@ class ServerTokenizer:
     @cached_property
     def sha256(self) -> str:
         """Of how it cuts a fixed text: there is no file to hash."""
-        return sha256_of_ids(self.encode(sample_text()))
+        return sha256_of_ids(self._sample)
 
     @cached_property
     def lead(self) -> list[int]:
@@ -92,7 +92,11 @@ class ServerTokenizer:
     @cached_property
     def plain_ids(self) -> Ids:
         """Those of a text of many made-up words: ids that the server is seen to know."""
-        return np.unique(np.array(self.encode(sample_text()), dtype=np.uint32))
+        return np.unique(np.array(self._sample, dtype=np.uint32))
+
+    @cached_property
+    def _sample(self) -> list[int]:
+        return self.encode(sample_text())
 
     def encode(self, text: str) -> list[int]:
         return self._tokenize(text, add_special_tokens=False)

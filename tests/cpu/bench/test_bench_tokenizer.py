@@ -70,6 +70,7 @@ def test_ids_of_a_server_are_some_that_it_knows(tmp_path: Path) -> None:
     with tokenize_server(tokenizer) as server:
         mine = ServerTokenizer(Control(server.url), model="m")
         assert set(mine.plain_ids.tolist()) == set(tokenizer.encode(sample_text()))
+        assert mine.sha256 and len(server.asked) == 1, "one question for both"
         assert mine.sha256 == ServerTokenizer(Control(server.url), model="m").sha256
 
 

@@ -74,6 +74,11 @@ def test_the_server_may_be_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.bound == "server" and result.rate == 50.0 * 200
 
 
+def test_more_streams_than_are_tried_may_be_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = search(monkeypatch, carries=10**6)
+    assert result.bound == "streams" and result.cells[-1].streams == 4096
+
+
 def test_a_real_try_compares_every_event() -> None:
     """What is carried on a busy machine is not asserted."""
     with truth_process() as truth:
