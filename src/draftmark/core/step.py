@@ -158,7 +158,8 @@ class ResultRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `emitted` is empty for a row that was already done. `length` is the slot's length after the
     step and `fold` the accepted count its next fold must apply (0 after prefill); they are
     separate words on purpose. `done` is set when the device ended the row (stop id or `end`).
-    `bad_layer` is the first layer with a non-finite value, -1 for none.
+    `bad_layer` is the first layer with a non-finite value, -1 for none. `drafted` is how many drafts
+    stood in its window.
     """
 
     slot: int
@@ -169,6 +170,7 @@ class ResultRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     done: bool
     bad_layer: int = -1
     logprobs: list[TokenLogprobs] | None = None
+    drafted: int = 0
 
 
 class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -23,6 +23,7 @@ from draftmark.kernels.sample import Logprobs
 from draftmark.runtime.relay import (
     PACKED_BAD_LAYER,
     PACKED_DONE,
+    PACKED_DRAFTED,
     PACKED_EMITTED,
     PACKED_FOLD,
     PACKED_LENGTH,
@@ -135,6 +136,7 @@ class StepPending:
                 bool(words[PACKED_DONE]),
                 words[PACKED_BAD_LAYER],
                 logprobs,
+                words[PACKED_DRAFTED],
             )
             for row, words, logprobs in zip(planned, packed, self._logprobs(packed), strict=True)
         ]

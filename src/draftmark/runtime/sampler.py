@@ -226,6 +226,8 @@ class Sampler:
         # A prefill row leaves nothing to fold: what it ran is in the state for good.
         fold = emitted.clone()
         fold[: window.num_prefill] = 0
+        drafted = rows[:, DRAFTS].clamp_max(window.width - 1) * active
+        drafted[: window.num_prefill] = 0
         none = torch.zeros_like(slots)
         columns = (
             slots,
@@ -234,6 +236,7 @@ class Sampler:
             ~active | ended | is_bad,
             fold,
             none,
+            drafted,
             emitted,
             torch.where(is_bad, bad, -1),
             pending,
