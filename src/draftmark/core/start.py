@@ -175,12 +175,13 @@ class AllocatePools(msgspec.Struct, frozen=True, tag="allocate"):
 
 
 class CostPoint(msgspec.Struct, frozen=True, array_like=True):
-    """Measured time of one step of this shape."""
+    """Measured time of one step of this shape; each verify row runs and makes so many `drafts`."""
 
     verify_rows: int
     prefill_tokens: int
     context_tokens: int
     ms: float
+    drafts: int = 0
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag="worker_ready"):

@@ -15,8 +15,9 @@ from itertools import chain, islice
 from draftmark.cache.manager import CacheManager
 from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
 from draftmark.scheduler import policy
+from draftmark.scheduler.costs import CostTable
 from draftmark.scheduler.exits import Exits, Totals
-from draftmark.scheduler.policy import CostTable, Limits, Share
+from draftmark.scheduler.policy import Limits, Share
 from draftmark.scheduler.queue import Sequence, State, by_order
 from draftmark.scheduler.roster import Roster
 

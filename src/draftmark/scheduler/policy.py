@@ -6,13 +6,13 @@ Nothing here changes anything; `planner` acts on the answers.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from draftmark.cache.spec import PAGE_TOKENS, STATE_TOKENS
-from draftmark.core.start import CostPoint
+from draftmark.scheduler.costs import CostTable
 
 
 class _HasOrder(Protocol):
@@ -46,7 +46,7 @@ class Limits:
     `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
     in a plan, so that a long queue costs no more than a short one. A prompt leaves snapshots at
     multiples of `snapshot_grain` that save at least as much, and of `snapshot_stride`. A step
-    drafts `max_drafts` tokens for each row.
+    drafts `max_drafts` tokens for each row; where it `adapts_drafts`, as many of them as pay.
     """
 
     max_context: int
@@ -61,6 +61,7 @@ class Limits:
     snapshot_grain: int = 64
     snapshot_stride: int = 8192
     max_drafts: int = 0
+    adapts_drafts: bool = False
 
     def __post_init__(self) -> None:
         counts = (self.max_context, self.max_running, self.prefill_tokens, self.num_cohorts)
@@ -75,71 +76,16 @@ class Limits:
         return self.num_cohorts + 1 if self.max_in_flight is None else self.max_in_flight
 
 
-class CostTable:
-    """Estimated time of a step from measured ones.
-
-    The time of a mixed step is that of its verify rows plus that of its prefill tokens: it is
-    exact for an executor that runs them one after the other and an upper bound for one that fuses
-    them. Between measured shapes of one kind time is linear in the count, and in the context;
-    beyond the last one it goes on along the last line. `CostPoint.context_tokens` is each row's.
-    """
-
-    def __init__(self, points: Iterable[CostPoint]) -> None:
-        known = list(points)
-        self._verify = _Curve([(p.verify_rows, p) for p in known if p.prefill_tokens == 0])
-        self._prefill = _Curve([(p.prefill_tokens, p) for p in known if p.verify_rows == 0])
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing is known of prefill: no limit can be kept."""
-        return self._prefill.is_empty
-
-    def ms(self, *, verify: tuple[int, int], prefill: tuple[int, int]) -> float:
-        """Of a step with so many (verify rows, tokens of context each) and so many (prefill
-        tokens, tokens of context before them)."""
-        return self._verify.at(*verify) + self._prefill.at(*prefill)
-
-
-class _Curve:
-    """ms over a count, for each context measured; through 0 at count 0."""
-
-    def __init__(self, points: list[tuple[int, CostPoint]]) -> None:
-        by_context: dict[int, dict[int, float]] = {}
-        for count, point in points:
-            if count > 0:
-                by_context.setdefault(point.context_tokens, {})[count] = point.ms
-        self._contexts = sorted(by_context)
-        self._lines = [sorted(by_context[context].items()) for context in self._contexts]
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._contexts
-
-    def at(self, count: int, context: int) -> float:
-        if count == 0 or self.is_empty:
-            return 0.0
-        times = [_interpolate(line, count) for line in self._lines]
-        if len(times) == 1:
-            return times[0]
-        return max(0.0, _interpolate(list(zip(self._contexts, times, strict=True)), context))
-
-
-def _interpolate(line: Sequence[tuple[int, float]], x: int) -> float:
-    """Through the measured points of `line`; below the first it is the first's, beyond the last
-    along the last two."""
-    if x <= line[0][0]:
-        return line[0][1]
-    if len(line) == 1:
-        return line[0][1] * x / line[0][0]
-    right = min(max(bisect_left(line, (x, float("-inf"))), 1), len(line) - 1)
-    (x0, y0), (x1, y1) = line[right - 1], line[right]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
 def prefill_budget(
-    limits: Limits, costs: CostTable, *, verify: tuple[int, int], prefill_context: int
+    limits: Limits,
+    costs: CostTable,
+    *,
+    verify: tuple[int, int],
+    prefill_context: int,
+    drafts: int = 0,
 ) -> int:
-    """Prompt tokens that a step may take beside `verify`, (rows, tokens of context each).
+    """Prompt tokens that a step may take beside `verify`, (rows, tokens of context each), with so
+    many `drafts` each.
 
     With `max_turn_ms` and anything decoding, what fits the turn by the cost table; never less than
     a page, because a prompt that never advances is worse than a long turn.
@@ -149,7 +95,7 @@ def prefill_budget(
         return most
 
     def ms(tokens: int) -> float:
-        return costs.ms(verify=verify, prefill=(tokens, prefill_context))
+        return costs.ms(verify=verify, prefill=(tokens, prefill_context), drafts=drafts)
 
     fitting = bisect_right(range(1, most + 1), turn_ms, key=ms)
     return max(fitting, min(most, PAGE_TOKENS))

@@ -26,9 +26,10 @@ from draftmark.core.step import StepPlan, StepResult
 from draftmark.core.topology import Topology
 from draftmark.scheduler.admission import end_of, make_sequence, refusal
 from draftmark.scheduler.committer import Committer
+from draftmark.scheduler.costs import CostTable
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import InFlight, Planner
-from draftmark.scheduler.policy import CostTable, Limits
+from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.queue import Sequence
 from draftmark.scheduler.roster import Roster
 

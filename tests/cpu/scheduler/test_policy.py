@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmark.core.start import CostPoint
+from draftmark.scheduler.costs import CostTable
 from draftmark.scheduler.policy import (
-    CostTable,
     Limits,
     Share,
     is_uneven,
