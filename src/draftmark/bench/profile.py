@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import yaml
 
+from draftmark.bench.strict_yaml import read_yaml
 from draftmark.core.errors import ConfigError
 
 
@@ -126,8 +126,8 @@ def read_profile(content: bytes, *, where: str) -> Profile:
     """A profile from YAML; `where` begins every message. Keys that are unknown or come twice,
     values of the wrong type and combinations that mean nothing raise `ConfigError`."""
     try:
-        tree = yaml.load(content, Loader=_StrictLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        tree = read_yaml(content)
+    except yaml.YAMLError as error:
         raise ConfigError(f"{where}: not valid YAML ({error})", param="profile") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{where}: a profile holds keys and values", param="profile")
@@ -201,16 +201,3 @@ def _check_keys(tree: dict[object, object], kind: type[msgspec.Struct], *, where
             and isinstance(value, dict)
         ):
             _check_keys(value, inner, where=f"{where}{key}: ")
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that comes twice, where YAML would let the last one win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.YAMLError(f"key {key} comes twice, line {key_node.start_mark.line + 1}")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import tokenizers
 
-from draftmark.bench.adapters.control import Control
+from draftmark.bench.control import Control
 from draftmark.bench.prompts.prompt import sha256_of_ids
 from draftmark.bench.prompts.random_ids import Ids
 from draftmark.core.errors import ConfigError

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from draftmark.bench.adapters import detect, make_adapter
-from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import parse_exposition
 from draftmark.bench.adapters.vllm import command_line
 from draftmark.bench.ask import COMPLETIONS, Ask, Asker
+from draftmark.bench.control import Control
 from draftmark.bench.result import Counters
 from draftmark.bench.truth.process import truth_process
 from draftmark.bench.truth.script import Script

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from draftmark.bench.adapters.control import Control
+from draftmark.bench.control import Control
 from draftmark.bench.tokenizer import (
     FileTokenizer,
     ServerTokenizer,

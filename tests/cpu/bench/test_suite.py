@@ -22,6 +22,7 @@ from draftmark.bench.suite import (
     run_suite,
     shipped_cases,
 )
+from draftmark.bench.suite.case import Expect
 from draftmark.core.errors import ConfigError
 from tests.fakes.answers import chat_answer, chat_events, tool_answer, usage
 from tests.fakes.scripted_http import Events, Status, scripted_http
@@ -181,6 +182,14 @@ def test_cases_are_chosen_by_id_range_and_tag() -> None:
         ids("d01,d99")
 
 
+def test_all_that_a_chosen_case_rests_on_comes_along() -> None:
+    def case(name: str, same_as: str | None) -> Case:
+        return Case(id=name, title=name, body={}, expect=Expect(same_as=same_as))
+
+    chain = [case("d01", None), case("d02", "d01"), case("d03", "d02"), case("d04", None)]
+    assert [one.id for one in choose_cases(chain, "d03")] == ["d01", "d02", "d03"]
+
+
 @pytest.mark.parametrize(
     ("case", "fault"),
     [
@@ -196,6 +205,13 @@ def test_bad_cases_are_refused(tmp_path: Path, case: Any, fault: str) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(case))
     (tmp_path / "b.yaml").write_text(yaml.safe_dump(good))
     with pytest.raises(ConfigError, match=fault):
+        read_cases(tmp_path)
+
+
+def test_a_case_that_says_a_thing_twice_is_refused(tmp_path: Path) -> None:
+    text = "id: a\ntitle: t\nbody: {max_tokens: 8, stop: x, max_tokens: 16}\nexpect: {}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"a\.yaml: key max_tokens comes twice, line 3"):
         read_cases(tmp_path)
 
 

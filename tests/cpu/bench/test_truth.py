@@ -140,7 +140,7 @@ def test_death_is_refusal_and_the_log_outlives_it() -> None:
         failures = [reply.record.failure for reply in replies]
         assert failures == [None, Failure.RESET, Failure.REFUSED, Failure.REFUSED]
         reason = why_dead(mortal.url)
-        assert reason is not None and "GET /health" in reason
+        assert reason is not None and f"GET {mortal.url}/health" in reason
         assert len(mortal.close()) == 2
 
 

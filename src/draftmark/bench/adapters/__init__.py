@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from draftmark.bench.adapters.base import Accepts, Adapter
-from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.draftmark import DraftmarkAdapter
 from draftmark.bench.adapters.openai import OpenaiAdapter
 from draftmark.bench.adapters.sglang import SglangAdapter
 from draftmark.bench.adapters.vllm import VllmAdapter
+from draftmark.bench.control import Control
 from draftmark.core.errors import ConfigError
 
 __all__ = ["ADAPTERS", "Accepts", "Adapter", "detect", "make_adapter"]

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import Exposition, parse_exposition
+from draftmark.bench.control import Control
 from draftmark.bench.masking import masked
 from draftmark.bench.result import Counters, Sample, ServerState
 from draftmark.core.errors import ModelNotFound

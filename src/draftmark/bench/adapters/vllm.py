@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from draftmark.bench.adapters.base import FULL_SAMPLING, Accepts, Adapter, Seen, process_start
-from draftmark.bench.adapters.control import Control
 from draftmark.bench.adapters.exposition import Exposition
+from draftmark.bench.control import Control
 from draftmark.bench.masking import masked_command
 from draftmark.bench.result import Counters, Sample
 from draftmark.core.errors import ConfigError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 
-from draftmark.bench.client.transport import parse_url
+from draftmark.bench.control import Control
+from draftmark.core.errors import Unavailable
 
 _TRIES = 3
 _PAUSE_S = 0.3
@@ -17,25 +17,20 @@ def why_dead(url: str, *, api_key: str | None = None) -> str | None:
 
     A server without that path says 404, and lives.
     """
+    control = Control(url, api_key=api_key, timeout_s=_ANSWER_S)
     reason: str | None = None
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE_S)
-        reason = _probe(url, api_key)
+        reason = _probe(control)
         if reason is None:
             return None
     return reason
 
 
-def _probe(url: str, api_key: str | None) -> str | None:
-    target = parse_url(url)
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=_ANSWER_S)
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+def _probe(control: Control) -> str | None:
     try:
-        connection.request("GET", f"{target.prefix}/health", headers=headers)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        return f"GET /health: {error or type(error).__name__}"
-    finally:
-        connection.close()
+        status = control.request("GET", "/health").status
+    except Unavailable as error:
+        return error.message
     return f"GET /health: HTTP {status}" if status >= 500 else None

@@ -18,6 +18,7 @@ import msgspec
 import yaml
 
 from draftmark.bench.declared.names import spelled
+from draftmark.bench.strict_yaml import read_yaml
 from draftmark.core.errors import ConfigError
 
 _LAUNCHERS = re.compile(
@@ -61,14 +62,19 @@ def _parse(path: Path, text: str, service: str | None) -> tuple[Kind, dict[str, 
     if path.suffix not in (".yaml", ".yml", ".json"):
         return Kind.ARGV, flags_of(_command(text, path))
     try:
-        tree = yaml.safe_load(text)
+        tree = read_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--declared {path}: {error}", param="declared") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"--declared {path}: it is no mapping", param="declared")
     if isinstance(tree.get("services"), dict):
         return Kind.COMPOSE, flags_of(_service_command(tree["services"], path, service))
-    return Kind.YAML, dict(flattened(tree))
+    values: dict[str, Any] = {}
+    for name, value in flattened(tree):
+        if name in values:
+            raise ConfigError(f"--declared {path}: {name} is declared twice", param="declared")
+        values[name] = value
+    return Kind.YAML, values
 
 
 def flattened(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

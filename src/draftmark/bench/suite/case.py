@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from draftmark.bench.ask import CHAT
+from draftmark.bench.strict_yaml import read_yaml
 from draftmark.core.errors import ConfigError
 
 
@@ -89,8 +90,10 @@ def choose_cases(cases: Sequence[Case], wanted: str) -> list[Case]:
         if not found:
             raise ConfigError(f"--cases {word}: no case has that id or tag", param="cases")
         chosen.update(found)
-    by_id = {case.id: case for case in cases}
-    chosen |= {other for one in chosen if (other := by_id[one].expect.same_as) is not None}
+    # From the last: what a case must equal is an earlier one, and may have one of its own.
+    for case in reversed(cases):
+        if case.id in chosen and case.expect.same_as is not None:
+            chosen.add(case.expect.same_as)
     return [case for case in cases if case.id in chosen]
 
 
@@ -117,9 +120,9 @@ def _read_all(paths: Iterable[Traversable]) -> list[Case]:
 
 def _read(path: Traversable) -> Case:
     try:
-        case = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), Case)
+        case = msgspec.convert(read_yaml(path.read_bytes()), Case)
         for rule in (case.expect.content, case.expect.reasoning, case.expect.error):
             re.compile((rule and rule.matches) or "")
-    except (yaml.YAMLError, msgspec.ValidationError, re.error, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, msgspec.ValidationError, re.error) as error:
         raise ConfigError(f"case {path.name}: {error}", param="cases") from error
     return case
