@@ -228,7 +228,8 @@ class SpeculationConfig:
     )
     draft_tokens: int | None = _option(
         AUTO,
-        "Most drafts of a row in a step. auto: 3, or 0 with --draft none.",
+        "Drafts of a row in a step. auto: at most 3, as many as pay by what is accepted and what "
+        "steps take; 0 with --draft none.",
         metavar="K",
         high=8,
     )

@@ -108,12 +108,20 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return _settled(self.config.speculation.draft_tokens)
 
     @property
+    def adapts_drafts(self) -> bool:
+        """Whether steps make as many drafts as pay, up to `draft_tokens`, or always so many."""
+        return self.draft_tokens > 0 and self.sources[_DRAFT_TOKENS].kind == "default"
+
+    @property
     def device(self) -> str:
         return _settled(self.config.parallel.device)
 
     @property
     def threads(self) -> int:
         return _settled(self.config.parallel.threads)
+
+
+_DRAFT_TOKENS = "speculation.draft_tokens"
 
 
 def _settled(value: _Value | None) -> _Value:
@@ -156,13 +164,16 @@ def to_yaml(resolved: Resolved | Declared) -> str:
     """A file for `--config` that starts the same server; sources are its comments.
 
     A pool size that the budget computed is written out and `memory_fraction` then left to auto: the
-    share of today's free memory must not refuse tomorrow's start.
+    share of today's free memory must not refuse tomorrow's start. A number of drafts that was left
+    to the engine stays so.
     """
     config = resolved.config
     computed = resolved.sources["memory.kv_pool_tokens"].kind == "measured"
     chosen = resolved.sources["memory.memory_fraction"].kind == "device"
     if config.memory.kv_pool_tokens is not None and (computed or chosen):
         config = replace_values(config, {"memory.memory_fraction": None})
+    if resolved.sources[_DRAFT_TOKENS].kind == "default":
+        config = replace_values(config, {_DRAFT_TOKENS: None})
     header = ["draftmark configuration; feed it back with --config FILE"]
     if resolved.file is not None:
         header.append(f"read from {resolved.file.path} (sha256 {resolved.file.sha256})")

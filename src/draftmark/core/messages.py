@@ -52,12 +52,21 @@ class Drain(msgspec.Struct, frozen=True, tag="drain"):
 ToEngine = Add | Abort | Finish | ResetCache | ReportStacks | Drain
 
 
+class DraftUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What speculation gave one request: `windows` that had drafts, these drafts, and how many of
+    them were accepted."""
+
+    windows: int
+    drafted: int
+    accepted: int
+
+
 class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one request. `finish` is set exactly once, on its last output.
 
     `cached_tokens` (prompt tokens restored from the prefix cache) is set on the first output.
     `error` says why when `finish` is `error`. An end by `Finish` is confirmed here too, with no
-    tokens.
+    tokens. `drafts` is set on the last output of a request that had any.
     """
 
     id: int
@@ -68,6 +77,36 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cached_tokens: int = -1
     error: str = ""
     error_status: int = 500
+    drafts: DraftUse | None = None
+
+
+class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Running totals of speculation since start. `windows` are rows of steps that had drafts,
+    `drafted` these drafts, `accepted` those that were right.
+
+    Entry j of `judged_at` counts drafts at position j + 1 of their window whose predecessors were
+    all accepted, `accepted_at` those of them that were. `turns` counts turns by the drafts that
+    they made for each row. `gaps` are rows whose drafts began without context, after turns that
+    made none. `verify_us` is the time of steps with windows, `draft_us` that of making drafts.
+
+    `break_even` says for each number of drafts from 1 how many tokens a window must emit to be no
+    slower than no drafts, for what runs now; empty where it was not measured. `low_length` is the
+    mean length of the latest windows where acceptance is too low to believe, and `num_low` how
+    often that was found.
+    """
+
+    windows: int
+    drafted: int
+    accepted: int
+    judged_at: list[int]
+    accepted_at: list[int]
+    turns: list[int]
+    gaps: int
+    verify_us: int
+    draft_us: int
+    break_even: list[float]
+    low_length: float | None
+    num_low: int
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +119,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     `first_bad_layer` (-1: none had). `stage_busy_us` says how long each stage computed since start,
     `stage_busy_share` what share of the time between the two latest reports (above 1 where a step
     that began before them ended), `cohort_rows` how many decoding rows each cohort has now.
+    `drafts` is None where none are made.
     """
 
     waiting: int = 0
@@ -111,6 +151,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     stage_busy_us: list[int] = []
     stage_busy_share: list[float] = []
     cohort_rows: list[int] = []
+    drafts: DraftStats | None = None
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="outputs"):

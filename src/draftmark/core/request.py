@@ -16,6 +16,7 @@ from draftmark.core.errors import RequestError
 MAX_STOP_IDS = 64
 MAX_LOGIT_BIAS = 1024
 MAX_LOGPROBS = 20
+MAX_DRAFT_TOKENS = 8
 
 
 class FinishReason(StrEnum):
@@ -32,7 +33,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     `None` for `max_tokens` means the rest of the context; for `seed`, one drawn at admission.
     `logprobs` is the number of alternatives to report beside the chosen token (0 is the chosen
-    token alone, None reports nothing); `prompt_logprobs` likewise for prompt tokens.
+    token alone, None reports nothing); `prompt_logprobs` likewise for prompt tokens. `draft_tokens`
+    is the most drafts of a step, None for the server's own choice: it changes the speed, and no
+    token.
     """
 
     temperature: float = 1.0
@@ -51,6 +54,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     min_tokens: int = 0
     max_tokens: int | None = None
+    draft_tokens: int | None = None
 
     def validate(self, *, vocab_size: int) -> None:
         """Raise `RequestError` naming the first field that is out of range."""
@@ -120,6 +124,7 @@ _INT_RANGES = (
     ("prompt_logprobs", 0, MAX_LOGPROBS),
     ("min_tokens", 0, _INT32_MAX),
     ("max_tokens", 0, _INT32_MAX),
+    ("draft_tokens", 0, MAX_DRAFT_TOKENS),
 )
 
 

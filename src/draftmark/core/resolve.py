@@ -257,7 +257,7 @@ def _choose_lanes(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _
 def _choose_draft_tokens(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:
     if so_far.config.speculation.draft == "none":
         return 0, "default", "draft none"
-    return 3, "default", "draft mtp"
+    return 3, "default", f"at most, as many as pay; draft {so_far.config.speculation.draft}"
 
 
 def _choose_names(so_far: Resolved, model: ModelFacts, device: DeviceFacts) -> _Choice:

@@ -45,7 +45,9 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     length: min(prompt + max_tokens, context). Stores at positions >= `end` go to the dump page.
     While the total is below `min_end`, ids in `stop_ids` cannot be sampled. `request` labels
     faults. `cached` is the number of leading tokens whose pages come from the prefix cache.
-    `prompt_ids` and `output_ids` rebuild penalty counts and are empty without penalties.
+    `prompt_ids` and `output_ids` are what the device must be told of the ids so far: all of them
+    with penalties, which count them; the `cached` ones, which no prefill row brings, where drafts
+    are made from ids; else none.
     `restore` is the snapshot, saved after exactly those `cached` tokens, that is copied into the
     slot before any row of the step runs; -1: the slot's recurrent state begins at zero.
     """
@@ -158,8 +160,8 @@ class ResultRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `emitted` is empty for a row that was already done. `length` is the slot's length after the
     step and `fold` the accepted count its next fold must apply (0 after prefill); they are
     separate words on purpose. `done` is set when the device ended the row (stop id or `end`).
-    `bad_layer` is the first layer with a non-finite value, -1 for none. `drafted` is how many drafts
-    stood in its window.
+    `bad_layer` is the first layer with a non-finite value, -1 for none. `drafted` is how many
+    drafts stood in its window.
     """
 
     slot: int
@@ -186,7 +188,7 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Outcome of one plan, in the plan's row order: sampling prefill rows, then verify rows.
 
     `bad_prefill` names (slot, generation, layer) of non-sampling prefill rows with a non-finite
-    value. `run_us` is the worker's time from receiving the plan to the result.
+    value. `run_us` is how long the last stage computed, of which `draft_us` went into drafts.
     """
 
     step: int
@@ -195,3 +197,4 @@ class StepResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_logprobs: list[PromptLogprobs] = []
     bad_prefill: list[tuple[int, int, int]] = []
     run_us: int = 0
+    draft_us: int = 0

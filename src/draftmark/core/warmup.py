@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from draftmark.core.start import CostPoint
 from draftmark.core.step import Admit, PageDelta, PrefillRow, RowSampling, StepPlan, VerifyRow
@@ -27,7 +28,8 @@ Run = Callable[[StepPlan], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUpLimits:
-    """What the plans keep to. `num_pages` includes page 0."""
+    """What the plans keep to. `num_pages` includes page 0; `drafts` are the numbers of drafts a row
+    that steps may make, beside none."""
 
     num_pages: int
     page_tokens: int
@@ -35,7 +37,7 @@ class WarmUpLimits:
     max_running: int
     prefill_tokens: int
     cohorts: int = 1
-    max_drafts: int = 0
+    drafts: tuple[int, ...] = ()
 
     @property
     def context(self) -> int:
@@ -51,16 +53,20 @@ class WarmUpLimits:
         return -(-tokens // self.page_tokens)
 
 
-def measure_costs(run: Run, limits: WarmUpLimits, *, budget_s: float) -> list[CostPoint]:
-    """Measured points, smallest first. Those that would go on for longer than `budget_s` are left
-    out, but never the smallest of each kind. Pages must be zeroed before, slots reset after."""
+def measure_costs(run: Run, limits: WarmUpLimits, *, each_s: float) -> list[CostPoint]:
+    """Measured points, smallest first. Each kind (decoding, decoding with drafts, prefill) has
+    `each_s` and what is left of those before it: points that would take longer are left out, but
+    never the smallest of a kind. Pages must be zeroed before, slots reset after."""
     warm_up = WarmUp(run, limits)
-    deadline = time.perf_counter() + budget_s
+    deadline = time.perf_counter()
     points: list[CostPoint] = []
-    for sizes, measure in (
-        (_up_to(VERIFY_ROWS, limits.max_running), warm_up.verify),
+    rows = _up_to(VERIFY_ROWS, limits.max_running)
+    kinds: list[tuple[list[int], Callable[[int, float], CostPoint]]] = [
+        *((rows, partial(warm_up.verify, drafts=drafts)) for drafts in (0, *limits.drafts)),
         (_up_to(PREFILL_TOKENS, limits.prefill_tokens), warm_up.prefill),
-    ):
+    ]
+    for sizes, measure in kinds:
+        deadline += each_s
         seconds_each = 0.0
         for size in sizes:
             # Taken as linear in the last one: too long rather than too short.
@@ -82,16 +88,14 @@ class WarmUp:
         self._admitted = 0
         self._generation = 1
 
-    def verify(self, rows: int, deadline: float) -> CostPoint:
-        """A decode step of `rows` rows; and one with drafts, so that it was done once."""
+    def verify(self, rows: int, deadline: float, *, drafts: int) -> CostPoint:
+        """A decode step of `rows` rows, each of which runs and makes `drafts`."""
         fresh = range(self._admitted + 1, rows + 1)
         self._prefill(fresh, start=self._context - 1, count=1)
-        self._admitted = rows
+        self._admitted = max(rows, self._admitted)
         plan_rows = [VerifyRow(slot, 1) for slot in range(1, rows + 1)]
-        ms = self._best(lambda: self._launch(verify=plan_rows), deadline)
-        if self._limits.max_drafts:
-            self._launch(verify=plan_rows, drafts=self._limits.max_drafts)
-        return CostPoint(rows, 0, self._context, ms)
+        ms = self._best(lambda: self._launch(verify=plan_rows, drafts=drafts), deadline)
+        return CostPoint(rows, 0, self._context, ms, drafts)
 
     def prefill(self, tokens: int, deadline: float) -> CostPoint:
         """A prompt of `tokens` tokens, or as many as the context allows."""

@@ -192,6 +192,7 @@ def make_engine(
         max_turn_ms=resolved.config.schedule.max_turn_ms,
         num_cohorts=workers.topology.cohorts,
         max_drafts=resolved.draft_tokens,
+        adapts_drafts=resolved.adapts_drafts,
     )
     path = resolved.config.debug.record_plans
     manager = CacheManager(

@@ -48,7 +48,7 @@ from draftmark.engine.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-_WARM_UP_S = 2.0
+_WARM_UP_EACH_S = 1.0
 # Sections of the configuration that are the server's alone.
 _OWN_SECTIONS = ("server",)
 # A lane's own time limit is the last resort: the watchdog, which knows more, comes first.
@@ -325,6 +325,12 @@ def settle(resolved: Resolved, budget: Budget) -> Resolved:
     return resolved
 
 
+def draft_counts(resolved: Resolved) -> tuple[int, ...]:
+    """The numbers of drafts a row that steps may make, beside none."""
+    most = resolved.draft_tokens
+    return tuple(range(1, most + 1)) if resolved.adapts_drafts else (most,) * (most > 0)
+
+
 def warm_up(
     workers: Workers, resolved: Resolved, budget: Budget, *, beat: Callable[[], None]
 ) -> list[CostPoint]:
@@ -336,7 +342,7 @@ def warm_up(
         max_running=resolved.max_running,
         prefill_tokens=resolved.prefill_tokens,
         cohorts=workers.topology.cohorts,
-        max_drafts=resolved.draft_tokens,
+        drafts=draft_counts(resolved),
     )
 
     def run(plan: StepPlan) -> float:
@@ -344,7 +350,7 @@ def warm_up(
 
     prepare = PrepareWarmUp(limits.pages_to_zero)
     workers.ask(prepare, BusyReport, while_waiting=beat)
-    points = measure_costs(run, limits, budget_s=_WARM_UP_S)
+    points = measure_costs(run, limits, each_s=_WARM_UP_EACH_S)
     workers.ask(EndWarmUp(), BusyReport, while_waiting=beat)
     return points
 

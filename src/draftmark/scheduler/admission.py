@@ -38,9 +38,13 @@ def end_of(request: Request, *, max_context: int, num_pages: int) -> int:
     return min(max_context, len(request.prompt_ids) + max_tokens)
 
 
-def make_sequence(request: Request, *, arrival: int, end: int, holding: Holding) -> Sequence:
-    """A waiting sequence. `holding` is opened on a copy of the prompt; the sequence shares it."""
+def make_sequence(
+    request: Request, *, arrival: int, end: int, holding: Holding, max_drafts: int
+) -> Sequence:
+    """A waiting sequence. `holding` is opened on a copy of the prompt; the sequence shares it.
+    Steps draft at most `max_drafts` tokens a row."""
     num_prompt = len(holding.tokens)
+    asked = request.sampling.draft_tokens
     return Sequence(
         id=request.id,
         request=request,
@@ -51,6 +55,7 @@ def make_sequence(request: Request, *, arrival: int, end: int, holding: Holding)
         end=end,
         min_end=min(end, num_prompt + request.sampling.min_tokens),
         holding=holding,
+        max_drafts=max_drafts if asked is None else min(asked, max_drafts),
     )
 
 

@@ -35,6 +35,11 @@ class Cohort:
         """(rows, tokens of KV)"""
         return len(self.rows), self.tokens
 
+    @property
+    def context(self) -> int:
+        """Tokens of KV that a row has, in the mean."""
+        return self.tokens // max(len(self.rows), 1)
+
     def add(self, sequence: Sequence) -> None:
         insort(self.rows, sequence, key=by_order)
         self.tokens += sequence.bound

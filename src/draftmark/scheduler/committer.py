@@ -12,6 +12,8 @@ from draftmark.core.messages import RequestOutput
 from draftmark.core.request import FinishReason
 from draftmark.core.step import PromptLogprobs, ResultRow, StepResult, TokenLogprobs
 from draftmark.core.topology import Topology
+from draftmark.scheduler.acceptance import Acceptance
+from draftmark.scheduler.draft_count import DraftCount
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import Chunk, InFlight
 from draftmark.scheduler.queue import Sequence, State
@@ -26,10 +28,14 @@ class Committer:
         roster: Roster,
         exits: Exits,
         totals: Totals,
+        acceptance: Acceptance,
+        draft_count: DraftCount,
         topology: Topology,
     ) -> None:
         """`topology` says where a layer is that a fault is found in."""
         self._topology = topology
+        self._acceptance = acceptance
+        self._draft_count = draft_count
         self._manager = manager
         self._roster = roster
         self._exits = exits
@@ -44,8 +50,11 @@ class Committer:
             sampled = sum(chunk.samples for chunk in step.chunks)
             self._commit_chunks(step, result, outputs)
             rows = rows[sampled:]
-        # This loop is most of a step's cost on the host: the ordinary row is handled in it.
         width = step.width
+        if width > 1:
+            self._count_drafts(rows, step.verify)
+            self._totals.verify_us += result.run_us - result.draft_us
+        # This loop is most of a step's cost on the host: the ordinary row is handled in it.
         for row, sequence in zip(rows, step.verify, strict=True):
             if row.generation != sequence.generation or row.slot != sequence.slot:
                 raise AssertionError(_stranger(row, sequence, step.step))
@@ -61,11 +70,24 @@ class Committer:
             if len(emitted) < width:
                 self._lower_bound(sequence)
             outputs.append(RequestOutput(sequence.id, emitted, None, row.logprobs))
+        if step.verify and width == step.drafts + 1 and not step.chunks:
+            self._draft_count.observe(
+                step.drafts, rows=len(rows), context=step.context, ms=result.run_us / 1e3
+            )
         self._exits.settle(step.step)
         self._totals.steps += 1
         self._totals.rows += len(result.rows) + sum(not chunk.samples for chunk in step.chunks)
         self._totals.worker_us += result.run_us
+        self._totals.draft_us += result.draft_us
         return outputs
+
+    def _count_drafts(self, rows: list[ResultRow], sequences: list[Sequence]) -> None:
+        self._acceptance.observe(rows)
+        for row, sequence in zip(rows, sequences, strict=True):
+            if row.drafted and row.emitted and not _has_left(sequence):
+                sequence.windows += 1
+                sequence.drafted += row.drafted
+                sequence.accepted += len(row.emitted) - 1
 
     def _commit_chunks(
         self, step: InFlight, result: StepResult, outputs: list[RequestOutput]
@@ -204,7 +226,8 @@ def _output(
 ) -> RequestOutput:
     """An output; the first one also says what is said once."""
     if not sequence.is_first_output:
-        return RequestOutput(sequence.id, tokens, finish, logprobs)
+        drafts = sequence.draft_use if finish is not None else None
+        return RequestOutput(sequence.id, tokens, finish, logprobs, drafts=drafts)
     wants_prompt = sequence.wants_prompt_logprobs
     sequence.is_first_output = False
     return RequestOutput(
@@ -214,6 +237,7 @@ def _output(
         logprobs,
         sequence.prompt_logprobs if wants_prompt else None,
         sequence.cached_tokens,
+        drafts=sequence.draft_use if finish is not None else None,
     )
 
 

@@ -28,6 +28,8 @@ class Totals:
     bad_rows: int = 0
     first_bad_layer: int = -1
     worker_us: int = 0
+    verify_us: int = 0
+    draft_us: int = 0
 
 
 class Exits:

@@ -16,6 +16,7 @@ from draftmark.cache.manager import CacheManager
 from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan, VerifyRow
 from draftmark.scheduler import policy
 from draftmark.scheduler.costs import CostTable
+from draftmark.scheduler.draft_count import DraftCount
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.policy import Limits, Share
 from draftmark.scheduler.queue import Sequence, State, by_order
@@ -36,11 +37,13 @@ class Chunk:
 @dataclass(slots=True)
 class InFlight:
     """A plan without result: which sequences its rows are, in the plan's order. Each verify row
-    runs `width` tokens."""
+    runs `width` tokens, behind about `context` others, and gets `drafts` for its next."""
 
     step: int
     cohort: int
     width: int = 1
+    drafts: int = 0
+    context: int = 0
     chunks: list[Chunk] = field(default_factory=list)
     verify: list[Sequence] = field(default_factory=list)
     admits: list[Admit] = field(default_factory=list)
@@ -53,6 +56,7 @@ class Planner:
         limits: Limits,
         *,
         costs: CostTable,
+        draft_count: DraftCount,
         manager: CacheManager,
         roster: Roster,
         exits: Exits,
@@ -60,6 +64,7 @@ class Planner:
     ) -> None:
         self._limits = limits
         self._costs = costs
+        self._draft_count = draft_count
         self._manager = manager
         self._roster = roster
         self._exits = exits
@@ -86,7 +91,7 @@ class Planner:
             step,
             draft.cohort,
             draft.width - 1,
-            self._limits.max_drafts,
+            draft.drafts,
             draft.admits,
             draft.deltas,
             prefill,
@@ -101,17 +106,20 @@ class Planner:
         cohort = self._cohorts.all[draft.cohort]
         if self._lacking:
             self._lacking.discard(draft.cohort)
-        members, drafts = draft.verify, self._limits.max_drafts
-        if drafts:
+        if self._limits.max_drafts:
             draft.width = 1 + max((sequence.drafts for sequence in cohort.rows), default=0)
-        width = draft.width
+            draft.context = cohort.context
+            draft.drafts = self._draft_count.choose(
+                draft.cohort, cohort.rows, context=draft.context
+            )
+        members, width, drafts = draft.verify, draft.width, draft.drafts
         for sequence in cohort.rows:
             bound = sequence.bound
             if bound + width > sequence.horizon and not self._extend(sequence, draft):
                 continue
             sequence.ahead += width
             sequence.bound = min(bound + width, sequence.most)
-            sequence.drafts = drafts
+            sequence.drafts = min(drafts, sequence.max_drafts) if drafts else 0
             sequence.last_step = step
             cohort.tokens += sequence.bound - bound
             members.append(sequence)
@@ -156,7 +164,7 @@ class Planner:
         # A running sequence that lacks pages comes first, and order is kept among the waiting.
         is_full = bool(self._lacking) or roster.num_active >= self._limits.max_running
         waiting = list(islice(roster.waiting, 0 if is_full else self._limits.lookahead))
-        share = Share(self._prefill_budget(draft.step, waiting))
+        share = Share(self._prefill_budget(draft.step, waiting, drafts=draft.drafts))
         takers: list[Sequence] = []
         takes: list[int] = []
         admitted: list[Sequence] = []
@@ -189,19 +197,20 @@ class Planner:
             takes[0] = share.first_tokens
         return [self._chunk(s, count, draft) for s, count in zip(takers, takes, strict=True)]
 
-    def _prefill_budget(self, step: int, waiting: list[Sequence]) -> int:
+    def _prefill_budget(self, step: int, waiting: list[Sequence], *, drafts: int) -> int:
         """Prompt tokens of this turn: what the first turn of its round found for all of them. A
         round begins with the first turn that asks after the end of the last one."""
         if step >= self._round_end:
             prefilling, num_cohorts = self._roster.prefilling, self._limits.num_cohorts
             self._round_end = step + num_cohorts
             left = sum(len(s.tokens) - s.planned for s in chain(prefilling, waiting))
-            rows, tokens = self._cohorts.fullest.load
+            fullest = self._cohorts.fullest
             budget = policy.prefill_budget(
                 self._limits,
                 self._costs,
-                verify=(rows, tokens // max(rows, 1)),
+                verify=(len(fullest.rows), fullest.context),
                 prefill_context=max((sequence.planned for sequence in prefilling), default=0),
+                drafts=drafts,
             )
             self._part = policy.part_of_turn(budget, left=left, num_cohorts=num_cohorts)
         return self._part
@@ -255,7 +264,8 @@ class Planner:
             self._totals.matched_tokens += holding.matched
             self._totals.cached_tokens += sequence.planned
             self._totals.prompt_tokens += sequence.num_prompt
-        draft.admits.append(_admission(sequence))
+        told = sequence.planned if self._limits.drafts_from_ids else 0
+        draft.admits.append(_admission(sequence, told=told))
         draft.deltas.append(PageDelta(holding.slot, holding.generation, 0, holding.pages[:]))
         return True
 
@@ -272,7 +282,7 @@ class Planner:
         sequence.ahead += count
         sequence.last_step = draft.step
         if is_last:
-            sequence.drafts = self._limits.max_drafts
+            sequence.drafts = min(draft.drafts, sequence.max_drafts)
             self._roster.run(sequence, step=draft.step)
         draft.chunks.append(Chunk(sequence, start, stop, is_last, samples))
         return PrefillRow(
@@ -287,10 +297,11 @@ class Planner:
         )
 
 
-def _admission(sequence: Sequence) -> Admit:
-    """What the device must know; ids only where penalties count them."""
-    has_penalties = sequence.request.sampling.has_penalties
+def _admission(sequence: Sequence, *, told: int) -> Admit:
+    """What the device must know: the first `told` ids, all of them where penalties count them."""
     tokens, num_prompt = sequence.tokens, sequence.num_prompt
+    if sequence.request.sampling.has_penalties:
+        told = len(tokens)
     return Admit(
         sequence.slot,
         sequence.generation,
@@ -300,7 +311,7 @@ def _admission(sequence: Sequence) -> Admit:
         sequence.min_end,
         sequence.request.stop_ids,
         sequence.sampling,
-        tokens[:num_prompt] if has_penalties else [],
-        tokens[num_prompt:] if has_penalties else [],
+        tokens[: min(told, num_prompt)],
+        tokens[num_prompt:told],
         sequence.holding.restore,
     )

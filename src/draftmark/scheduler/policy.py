@@ -46,7 +46,8 @@ class Limits:
     `min_shared_tokens` that another one is prefilling. `lookahead` waiting sequences are looked at
     in a plan, so that a long queue costs no more than a short one. A prompt leaves snapshots at
     multiples of `snapshot_grain` that save at least as much, and of `snapshot_stride`. A step
-    drafts `max_drafts` tokens for each row; where it `adapts_drafts`, as many of them as pay.
+    drafts `max_drafts` tokens for each row; where it `adapts_drafts`, as many of them as pay. Where
+    `drafts_from_ids`, admissions tell the ids of cached tokens.
     """
 
     max_context: int
@@ -62,6 +63,7 @@ class Limits:
     snapshot_stride: int = 8192
     max_drafts: int = 0
     adapts_drafts: bool = False
+    drafts_from_ids: bool = False
 
     def __post_init__(self) -> None:
         counts = (self.max_context, self.max_running, self.prefill_tokens, self.num_cohorts)

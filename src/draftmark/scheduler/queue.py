@@ -16,6 +16,7 @@ from enum import Enum, auto
 from operator import attrgetter
 
 from draftmark.cache.holding import Holding
+from draftmark.core.messages import DraftUse
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.step import RowSampling, TokenLogprobs, VerifyRow
 
@@ -41,9 +42,10 @@ class Sequence:
     are planned; `ahead` are the tokens that planned steps without result run, drafts included,
     `bound` the most the slot's length can be once all of them ran, and `horizon` what a verify row
     may reach without looking closer. `length` is the slot's length as last heard, and `notice` the
-    one from which a result needs a closer look. `drafts` is how many its last step may have left.
-    `last_step` is the last step planned with it, `cohort` the one it decodes in once it runs, and
-    `moved_at` the step at which it last changed that.
+    one from which a result needs a closer look. `drafts` is how many its last step may have left,
+    `max_drafts` how many it may have at all. `last_step` is the last step planned with it, `cohort`
+    the one it decodes in once it runs, and `moved_at` the step at which it last changed that.
+    `windows` counts those that had drafts, `drafted` and `accepted` these drafts.
     """
 
     id: int
@@ -55,6 +57,7 @@ class Sequence:
     end: int
     min_end: int
     holding: Holding
+    max_drafts: int = 0
     state: State = State.WAITING
 
     # Of the present stay in a slot.
@@ -79,12 +82,21 @@ class Sequence:
     cached_tokens: int = -1
     is_first_output: bool = True
     finish_at: tuple[int, FinishReason] | None = None
+    windows: int = 0
+    drafted: int = 0
+    accepted: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
     def most(self) -> int:
         """The length at which nothing is left to run."""
         return max(self.end - 1, self.num_prompt)
+
+    @property
+    def draft_use(self) -> DraftUse | None:
+        if self.windows == 0:
+            return None
+        return DraftUse(self.windows, self.drafted, self.accepted)
 
     @property
     def num_output(self) -> int:

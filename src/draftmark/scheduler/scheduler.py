@@ -19,14 +19,16 @@ import msgspec
 
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.snapshots import SnapshotPool
-from draftmark.core.messages import EngineStats, RequestOutput
+from draftmark.core.messages import DraftStats, EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import CostPoint
 from draftmark.core.step import StepPlan, StepResult
 from draftmark.core.topology import Topology
+from draftmark.scheduler.acceptance import Acceptance
 from draftmark.scheduler.admission import end_of, make_sequence, refusal
 from draftmark.scheduler.committer import Committer
 from draftmark.scheduler.costs import CostTable
+from draftmark.scheduler.draft_count import DraftCount
 from draftmark.scheduler.exits import Exits, Totals
 from draftmark.scheduler.planner import InFlight, Planner
 from draftmark.scheduler.policy import Limits
@@ -55,9 +57,21 @@ class Scheduler:
         self._roster = roster = Roster(num_cohorts)
         self._totals = totals = Totals()
         self._exits = exits = Exits(manager=manager, roster=roster, totals=totals)
+        topology = topology or Topology()
+        costs = CostTable(cost_table)
+        self._acceptance = acceptance = Acceptance(limits.max_drafts)
+        self._draft_count = draft_count = DraftCount(
+            limits.max_drafts,
+            adapts=limits.adapts_drafts,
+            costs=costs,
+            acceptance=acceptance,
+            num_cohorts=num_cohorts,
+            num_stages=topology.num_stages,
+        )
         self._planner = Planner(
             limits,
-            costs=CostTable(cost_table),
+            costs=costs,
+            draft_count=draft_count,
             manager=manager,
             roster=roster,
             exits=exits,
@@ -68,7 +82,9 @@ class Scheduler:
             roster=roster,
             exits=exits,
             totals=totals,
-            topology=topology or Topology(),
+            acceptance=acceptance,
+            draft_count=draft_count,
+            topology=topology,
         )
         self._steps: deque[InFlight] = deque()
         self._last_step = -1 - num_cohorts
@@ -99,7 +115,13 @@ class Scheduler:
             end = end_of(request, max_context=self._limits.max_context, num_pages=pages)
             holding = self._manager.open(list(request.prompt_ids))
             self._roster.add(
-                make_sequence(request, arrival=self._arrivals, end=end, holding=holding)
+                make_sequence(
+                    request,
+                    arrival=self._arrivals,
+                    end=end,
+                    holding=holding,
+                    max_drafts=self._limits.max_drafts,
+                )
             )
         return []
 
@@ -111,7 +133,9 @@ class Scheduler:
             if sequence is not None:
                 self._totals.aborts += 1
                 self._exits.end(sequence, num_output=sequence.num_output)
-                outputs.append(RequestOutput(request_id, [], FinishReason.ABORT))
+                outputs.append(
+                    RequestOutput(request_id, [], FinishReason.ABORT, drafts=sequence.draft_use)
+                )
         return outputs
 
     def finish(self, request_id: int, num_tokens: int, reason: FinishReason) -> list[RequestOutput]:
@@ -128,7 +152,7 @@ class Scheduler:
             return []
         self._totals.overrun_tokens += beyond
         self._exits.end(sequence, num_output=num_tokens)
-        return [RequestOutput(request_id, [], reason)]
+        return [RequestOutput(request_id, [], reason, drafts=sequence.draft_use)]
 
     def fail(self, request_id: int, reason: str, *, status: int = 500) -> list[RequestOutput]:
         """End one request with an error; ignored when it is unknown or ended."""
@@ -210,8 +234,30 @@ class Scheduler:
             bad_rows=totals.bad_rows,
             first_bad_layer=totals.first_bad_layer,
             worker_us=totals.worker_us,
+            drafts=self._draft_stats(),
         )
         return stats if manager.snapshots is None else _with_snapshots(stats, manager.snapshots)
+
+    def _draft_stats(self) -> DraftStats | None:
+        if not self._limits.max_drafts:
+            return None
+        acceptance, totals, fullest = self._acceptance, self._totals, self._roster.cohorts.fullest
+        return DraftStats(
+            windows=acceptance.rounds,
+            drafted=acceptance.drafted,
+            accepted=sum(acceptance.accepted),
+            judged_at=acceptance.judged[:],
+            accepted_at=acceptance.accepted[:],
+            turns=self._draft_count.turns[:],
+            gaps=self._draft_count.num_gaps,
+            verify_us=totals.verify_us,
+            draft_us=totals.draft_us,
+            break_even=self._draft_count.break_even(
+                max(len(fullest.rows), 1), context=fullest.context
+            ),
+            low_length=acceptance.low_length,
+            num_low=acceptance.num_low,
+        )
 
     def cohort_loads(self) -> list[tuple[int, int]]:
         """Of each cohort (decoding rows, tokens of KV that they have at most)."""

@@ -100,7 +100,7 @@ def test_the_start_conversation(model_dir: Path) -> None:
     assert set(ready.seconds) == {"pools"}
 
 
-def warm(rank: Rank, *, budget_s: float = 5.0) -> list[CostPoint]:
+def warm(rank: Rank, *, each_s: float = 2.5) -> list[CostPoint]:
     """As the engine does it."""
     limits = WarmUpLimits(
         num_pages=POOLS.num_pages,
@@ -116,7 +116,7 @@ def warm(rank: Rank, *, budget_s: float = 5.0) -> list[CostPoint]:
         return (sum(rank.report_busy().busy_us) - before) / 1e3
 
     rank.prepare_warm_up(PrepareWarmUp(limits.pages_to_zero))
-    points = measure_costs(run, limits, budget_s=budget_s)
+    points = measure_costs(run, limits, each_s=each_s)
     rank.end_warm_up()
     return points
 
@@ -136,7 +136,7 @@ def test_warm_up_leaves_no_trace(model_dir: Path) -> None:
 
 
 def test_warm_up_keeps_to_its_time_but_measures_each_kind(model_dir: Path) -> None:
-    points = warm(start(model_dir), budget_s=1e-9)
+    points = warm(start(model_dir), each_s=1e-9)
     assert [(point.verify_rows, point.prefill_tokens) for point in points] == [(1, 0), (0, 16)]
 
 
