@@ -19,10 +19,14 @@ class Holding:
     Where a match needs a snapshot, `restore` is the one to begin from (-1: from nothing), `saves`
     are the positions, in order, at which state is yet to be saved, and `writing` has (position,
     place) of what plans without result save.
+
+    A head that drafts has no entries before index `drafted_from`: its entry of a token stands at
+    the token's index, and is made of the hidden state before it, so that the first token has none.
     """
 
     __slots__ = (
         "after_step",
+        "drafted_from",
         "frontier",
         "generation",
         "matched",
@@ -57,6 +61,7 @@ class Holding:
         self.saves: list[int] = []
         self.writing: list[tuple[int, int]] = []
         self.after_step: int | None = None
+        self.drafted_from = 1
 
     @property
     def covered(self) -> int:
@@ -67,6 +72,10 @@ class Holding:
     def most_matched(self) -> int:
         """Tokens of whole pages that a match may have at most: one token is left to run."""
         return (len(self.tokens) - 1) // PAGE_TOKENS * PAGE_TOKENS
+
+    def is_drafted(self, index: int) -> bool:
+        """Whether the head has all its entries of page `index`."""
+        return self.drafted_from <= max(index * PAGE_TOKENS, 1)
 
     def key(self, index: int) -> bytes:
         """The tree key of page `index`, which is full."""

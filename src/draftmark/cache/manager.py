@@ -135,6 +135,7 @@ class CacheManager:
             return False
         self.tree.acquire(path)
         holding.nodes, holding.path = path, []
+        holding.drafted_from = _drafted_from(path)
         if self.snapshots is not None:
             self.snapshots.begin(holding)
         holding.pages = [node.page for node in path] + self._take(fresh)
@@ -181,9 +182,9 @@ class CacheManager:
             page = holding.pages[index]
             parent = self.tree.add(parent, key=holding.key(index), page=page)
             nodes.append(parent)
-            if parent.page != page and parent.refs == 1:
-                self._adopt(parent, page)
-            published += parent.page == page
+            if parent.page == page or parent.refs == 1:
+                self._adopt(parent, holding, index)
+                published += 1
         self._duplicates += full - first - published
         holding.num_private -= published
         if holding.after_step is None:
@@ -239,10 +240,13 @@ class CacheManager:
         if self.snapshots is not None:
             self.snapshots.went(place for _, place in evicted if place >= 0)
 
-    def _adopt(self, node: Node, page: int) -> None:
-        """Have `node`, which only the owner of `page` uses, hold this page instead of its twin."""
-        self.pages.give((node.page,))
-        node.page = page
+    def _adopt(self, node: Node, holding: Holding, index: int) -> None:
+        """Have `node`, which nobody else uses, hold page `index` of `holding`, and not a twin."""
+        page = holding.pages[index]
+        if node.page != page:
+            self.pages.give((node.page,))
+            node.page = page
+        node.is_drafted = holding.is_drafted(index)
 
     def _reclaim_duplicates(self) -> None:
         """Free cached pages that are in nobody's page table because whoever uses their nodes has a
@@ -252,9 +256,9 @@ class CacheManager:
         holdings = (*self._active, *self._leaving)
         in_use = {page for holding in holdings for page in holding.pages}
         for holding in self._active:
-            for node, page in zip(holding.nodes, holding.pages, strict=False):
-                if node.page != page and node.page not in in_use:
-                    self._adopt(node, page)
+            for index, node in enumerate(holding.nodes):
+                if node.page != holding.pages[index] and node.page not in in_use:
+                    self._adopt(node, holding, index)
                     holding.num_private -= 1
                     self._owned -= 1
                     self._duplicates -= 1
@@ -343,3 +347,10 @@ def _put(place: dict[int, str], pages: list[int], word: str) -> None:
     for page in pages:
         assert page not in place, f"page {page} is {place[page]} and {word}"
         place[page] = word
+
+
+def _drafted_from(path: list[Node]) -> int:
+    """From where on a head that drafts has all its entries of a prefix. Where the last page lacks
+    some, the hidden state behind it is missing too, and with it the entry after it."""
+    lacking = next((n for n in range(len(path), 0, -1) if not path[n - 1].is_drafted), 0)
+    return max(lacking * PAGE_TOKENS, 1) + (0 < lacking == len(path))

@@ -31,11 +31,21 @@ def pack_tokens(tokens: Sequence[int]) -> bytes:
 class Node:
     """One cached page. `refs` counts the sequences whose path it is on; `page` is -1 once evicted.
     `snapshot` is the place of its snapshot, or -1; `num_snapshots` counts those at and below it.
+    `is_drafted` says that a head that drafts has all of its own entries of the page too.
 
     Compared by identity: an evicted node and its later twin are two nodes.
     """
 
-    __slots__ = ("children", "key", "num_snapshots", "page", "parent", "refs", "snapshot")
+    __slots__ = (
+        "children",
+        "is_drafted",
+        "key",
+        "num_snapshots",
+        "page",
+        "parent",
+        "refs",
+        "snapshot",
+    )
 
     def __init__(self, key: bytes, *, page: int, parent: Node | None) -> None:
         self.children: dict[bytes, Node] = {}
@@ -45,6 +55,7 @@ class Node:
         self.refs = 0
         self.snapshot = -1
         self.num_snapshots = 0
+        self.is_drafted = False
 
 
 class RadixTree:

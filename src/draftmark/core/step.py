@@ -50,6 +50,9 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     are made from ids; else none.
     `restore` is the snapshot, saved after exactly those `cached` tokens, that is copied into the
     slot before any row of the step runs; -1: the slot's recurrent state begins at zero.
+    `max_drafts` is the most drafts a step makes for it. `drafted_from` is the index before which a
+    head that drafts has no entries; those of cached tokens from there on are in their pages, and
+    above `cached` the hidden state before the first token to run is gone too.
     """
 
     slot: int
@@ -63,6 +66,8 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prompt_ids: list[int] = []
     output_ids: list[int] = []
     restore: int = -1
+    max_drafts: int = 0
+    drafted_from: int = 1
 
 
 class PageDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -51,6 +51,8 @@ class Committer:
             self._commit_chunks(step, result, outputs)
             rows = rows[sampled:]
         width = step.width
+        if not step.drafts and self._draft_count.max_drafts:
+            _leave_undrafted(rows, step.verify)
         if width > 1:
             self._count_drafts(rows, step.verify)
             self._totals.verify_us += result.run_us - result.draft_us
@@ -181,6 +183,13 @@ class Committer:
         )
         self._exits.end(sequence, num_output=sequence.num_output)
         outputs.append(RequestOutput(sequence.id, [], FinishReason.ERROR, error=message))
+
+
+def _leave_undrafted(rows: list[ResultRow], sequences: list[Sequence]) -> None:
+    """A step without drafts does not run the head: it has no entries of the tokens that the step
+    gave, nor will it be able to make that of the next one."""
+    for row, sequence in zip(rows, sequences, strict=True):
+        sequence.holding.drafted_from = row.length + 1
 
 
 def _watch_for(sequence: Sequence) -> None:

@@ -62,7 +62,7 @@ class DraftCount:
     ) -> None:
         self.turns = [0] * (max_drafts + 1)
         self.num_gaps = 0
-        self._max = max_drafts
+        self.max_drafts = max_drafts
         self._adapts = adapts and max_drafts > 0
         self._costs = costs
         self._acceptance = acceptance
@@ -95,7 +95,7 @@ class DraftCount:
         """For each number of drafts from 1, how many tokens a window must emit to be no slower
         than none would be. Empty where nothing was measured."""
         plain = self._estimate(0, rows, context)
-        counts = range(1, self._max + 1)
+        counts = range(1, self.max_drafts + 1)
         if not plain or not all(self._costs.knows(drafts) for drafts in counts):
             return []
         return [self._estimate(drafts, rows, context) / plain for drafts in counts]
@@ -134,7 +134,7 @@ class DraftCount:
 
     def _asked_for(self, rows: Several[Sequence]) -> int:
         """The most that any of them may have."""
-        return min(self._max, max(sequence.max_drafts for sequence in rows))
+        return min(self.max_drafts, max(sequence.max_drafts for sequence in rows))
 
     def _estimate(self, drafts: int, rows: int, context: int) -> float:
         """Milliseconds, as far as known with what steps really took. What never ran lately is as

@@ -314,4 +314,6 @@ def _admission(sequence: Sequence, *, told: int) -> Admit:
         tokens[: min(told, num_prompt)],
         tokens[num_prompt:told],
         sequence.holding.restore,
+        sequence.max_drafts,
+        sequence.holding.drafted_from,
     )

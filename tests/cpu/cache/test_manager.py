@@ -305,3 +305,43 @@ def test_page_counts_are_those_of_tokens() -> None:
         holding = admitted(manager, [3] * length)
         assert len(holding.pages) == pages_of(length)
         manager.leave(holding, after_step=-1)
+
+
+def drafted_from(manager: CacheManager, tokens: list[int]) -> int:
+    """Of a sequence that begins with `tokens`, which are cached, and is let go at once."""
+    holding = admitted(manager, [*tokens, 1])
+    assert holding.usable == len(tokens)
+    manager.leave(holding, after_step=-1)
+    return holding.drafted_from
+
+
+def test_a_prefix_says_from_where_on_a_head_has_all_its_entries() -> None:
+    manager = CacheManager(num_pages=20, num_slots=3)
+    tokens = tokens_of(4)
+    writer = admitted(manager, tokens)
+    manager.commit(writer, 2 * PAGE_TOKENS)
+    # Tokens 40 to 44 were run without drafts: the page they are in lacks entries, the next does not.
+    writer.drafted_from = 46
+    manager.commit(writer, 4 * PAGE_TOKENS)
+    assert [node.is_drafted for node in writer.nodes] == [True, True, False, True]
+    manager.leave(writer, after_step=-1)
+    assert drafted_from(manager, tokens[: 2 * PAGE_TOKENS]) == 1
+    # Behind page 2 the hidden state of its last token is gone too.
+    assert drafted_from(manager, tokens[: 3 * PAGE_TOKENS]) == 3 * PAGE_TOKENS + 1
+    assert drafted_from(manager, tokens) == 3 * PAGE_TOKENS
+    assert drafted_from(manager, []) == 1
+
+
+def test_a_node_that_changes_its_page_has_the_entries_of_the_new_one() -> None:
+    manager = CacheManager(num_pages=20, num_slots=3)
+    tokens = tokens_of(1, extra=1)
+    without, having = admitted(manager, tokens), admitted(manager, tokens, matches=False)
+    without.drafted_from = len(tokens)
+    manager.commit(without, PAGE_TOKENS)
+    [node] = without.nodes
+    manager.leave(without, after_step=-1)
+    manager.commit(having, PAGE_TOKENS)
+    assert having.nodes == [node] and node.page == having.pages[0]
+    assert node.is_drafted
+    manager.leave(having, after_step=-1)
+    manager.check()
