@@ -320,7 +320,7 @@ def test_a_prefix_says_from_where_on_a_head_has_all_its_entries() -> None:
     tokens = tokens_of(4)
     writer = admitted(manager, tokens)
     manager.commit(writer, 2 * PAGE_TOKENS)
-    # Tokens 40 to 44 were run without drafts: the page they are in lacks entries, the next does not.
+    # Tokens 40 to 44 were run without drafts: the page they are in lacks entries.
     writer.drafted_from = 46
     manager.commit(writer, 4 * PAGE_TOKENS)
     assert [node.is_drafted for node in writer.nodes] == [True, True, False, True]
