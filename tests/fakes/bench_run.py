@@ -12,7 +12,7 @@ from draftmark.bench.gates import Evidence
 from draftmark.bench.measure import measure
 from draftmark.bench.profile import Profile
 from draftmark.bench.request import CountSource, Failure, RequestRecord
-from draftmark.bench.result import ClientReport, Counters, Role, Sample, ServerState
+from draftmark.bench.result import ClientReport, Counters, Memory, Role, Sample, ServerState
 
 MS = 1_000_000
 
@@ -90,7 +90,7 @@ def profile(**changes: Any) -> Profile:
 
 
 def server_state(
-    *, start_id: str | None = "a", memory_bytes: int | None = None, **counters: Any
+    *, start_id: str | None = "a", memory: Memory | None = None, **counters: Any
 ) -> ServerState:
     return ServerState(
         adapter="draftmark",
@@ -101,7 +101,7 @@ def server_state(
         start_id=start_id,
         config={"max_model_len": 4096},
         counters=Counters(**counters),
-        memory_bytes=memory_bytes,
+        memory=memory,
     )
 
 

@@ -51,6 +51,7 @@ def server_report(
         samples=len(samples),
         missed=num_missed,
         delta=delta(before, after),
+        memory=None if after is None else after.memory,
     )
 
 

@@ -3,12 +3,12 @@ take the same time within a bound, which is computed and told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
 
-from draftmark.bench.gates import reproducibility, wall_bound
+from draftmark.bench.gates import Repeats, repeat_gates, reproducibility
 from draftmark.bench.result import Gate, RunResult, RunState
 
 
@@ -32,7 +32,9 @@ class KillerResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     gates: list[Gate]
 
 
-def judge_killer(runs: Sequence[RunResult], *, bound: float) -> KillerResult:
+def judge_killer(
+    runs: Sequence[RunResult], *, bound: float, waive: Collection[str] = ()
+) -> KillerResult:
     """`runs` of one profile, one a seed, in their order."""
     walls = [run.time.wall_s for run in runs if run.time.wall_s is not None]
     starts = {run.start_id for run in runs}
@@ -47,5 +49,5 @@ def judge_killer(runs: Sequence[RunResult], *, bound: float) -> KillerResult:
             )
             for run in runs
         ],
-        gates=[wall_bound(runs, bound)],
+        gates=repeat_gates(Repeats(runs=runs, bound=bound), waive=waive),
     )

@@ -197,6 +197,13 @@ class Counters(Value, frozen=True, kw_only=True):
     accepted_per_position: list[int] | None = None
 
 
+class Memory(Value, frozen=True, kw_only=True):
+    """What a server's processes hold: of the machine's memory, and of GPUs. None: not told."""
+
+    resident_bytes: int | None
+    gpu_bytes: int | None
+
+
 class ServerState(Value, frozen=True, kw_only=True):
     """Seen of the server at one moment: `server_before.json` and `server_after.json`. `config` is
     the effective one by the server's own names, `raw` every counter as it was read."""
@@ -210,8 +217,7 @@ class ServerState(Value, frozen=True, kw_only=True):
     config: dict[str, Any] | None
     counters: Counters
     kv_pool_tokens: int | None = None
-    # Of GPU memory, where the server tells.
-    memory_bytes: int | None = None
+    memory: Memory | None = None
     raw: dict[str, float] = {}
 
 
@@ -228,7 +234,8 @@ class Sample(Value, frozen=True, kw_only=True):
 
 class ServerReport(Value, frozen=True, kw_only=True):
     """What the server did in the run: after minus before, None where either is unknown, or where
-    another process counted than before. `missed` are seconds in which it could not be read."""
+    another process counted than before. `missed` are seconds in which it could not be read,
+    `memory` is that at the end."""
 
     adapter: str
     model: str | None
@@ -238,6 +245,7 @@ class ServerReport(Value, frozen=True, kw_only=True):
     samples: int
     missed: int
     delta: Counters
+    memory: Memory | None = None
 
 
 class DriftState(StrEnum):

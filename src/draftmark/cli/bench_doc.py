@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from draftmark.bench.gates import GATES
+from draftmark.bench.gates import GATES, REPEAT_GATES
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.profile import load_profile, shipped_profiles
 from draftmark.bench.request import Failure
@@ -42,7 +42,10 @@ def tables() -> dict[str, str]:
         ),
         "gates": _table(
             ["gate", "kind", "holds when", "when it does not"],
-            ([f"`{g.id}`", g.kind, g.demands, g.advice] for g in GATES.values()),
+            [
+                *([f"`{g.id}`", g.kind, g.demands, g.advice] for g in GATES.values()),
+                *([f"`{g.id}`", g.kind, g.demands, g.advice] for g in REPEAT_GATES.values()),
+            ],
         ),
         "profiles": _table(
             ["profile", "in flight", "requests", "in / out", "prompts", "warm + runs"],

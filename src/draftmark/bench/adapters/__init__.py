@@ -34,9 +34,7 @@ def make_adapter(
         raise ConfigError(
             f"--adapter must be auto, {', '.join(ADAPTERS)}, not {name}", param="adapter"
         )
-    if name == VllmAdapter.name:
-        return VllmAdapter(control, model=model, pid=pid)
-    return ADAPTERS[name](control, model=model)
+    return ADAPTERS[name](control, model=model, pid=pid)
 
 
 def detect(control: Control) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from draftmark.bench.adapters.exposition import Exposition, parse_exposition
 from draftmark.bench.control import Control
 from draftmark.bench.masking import masked
+from draftmark.bench.memory import memory_of_server
 from draftmark.bench.result import Counters, Sample, ServerState
 from draftmark.core.errors import ModelNotFound
 
@@ -46,17 +47,20 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     start_id: str | None = None
     config: dict[str, Any] | None = None
     kv_pool_tokens: int | None = None
-    memory_bytes: int | None = None
 
 
 class Adapter(ABC):
-    """One server. `model` is the one to measure; None takes the first that the server lists."""
+    """One server. `model` is the one to measure; None takes the first that the server lists.
+    `pid` is its process on this machine, where that is known."""
 
     name: ClassVar[str]
     accepts: ClassVar[Accepts] = Accepts()
 
-    def __init__(self, control: Control, *, model: str | None = None) -> None:
+    def __init__(
+        self, control: Control, *, model: str | None = None, pid: int | None = None
+    ) -> None:
         self.control = control
+        self.pid = pid
         self._wanted = model
         self._model: dict[str, Any] | None = None
 
@@ -121,7 +125,7 @@ class Adapter(ABC):
             config=masked(seen.config),
             counters=Counters() if metrics is None else self._counters(metrics),
             kv_pool_tokens=seen.kv_pool_tokens,
-            memory_bytes=seen.memory_bytes,
+            memory=memory_of_server(self.control.url, pid=self.pid),
             raw={} if metrics is None else metrics.counters(),
         )
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from draftmark.bench.adapters.base import FULL_SAMPLING, Accepts, Adapter, Seen, process_start
 from draftmark.bench.adapters.exposition import Exposition
-from draftmark.bench.control import Control
 from draftmark.bench.masking import masked_command
 from draftmark.bench.result import Counters, Sample
 from draftmark.core.errors import ConfigError
@@ -30,12 +29,6 @@ class VllmAdapter(Adapter):
         tokenize=True,
     )
 
-    def __init__(
-        self, control: Control, *, model: str | None = None, pid: int | None = None
-    ) -> None:
-        super().__init__(control, model=model)
-        self._pid = pid
-
     def reset_cache(self) -> bool:
         return self.control.posts("/reset_prefix_cache")
 
@@ -49,8 +42,8 @@ class VllmAdapter(Adapter):
             config["max_model_len"] = self.max_context
         if (server := self.control.json("/server_info?config_format=json")) is not None:
             config["server_info"] = server
-        if self._pid is not None:
-            config["argv"] = command_line(self._pid)
+        if self.pid is not None:
+            config["argv"] = command_line(self.pid)
         return Seen(
             version=str(version["version"]) if isinstance(version, dict) else None,
             start_id=process_start(metrics),

@@ -6,30 +6,34 @@ row says so; a gate that failed cannot be waived.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
-from draftmark.bench.gates import conduct, stability, tokens
+from draftmark.bench.gates import conduct, repeats, stability, tokens
 from draftmark.bench.gates.evidence import Evidence
-from draftmark.bench.gates.stability import reproducibility, wall_bound
+from draftmark.bench.gates.repeats import Repeats, reproducibility
 from draftmark.bench.result import Gate, GateKind, GateState
 from draftmark.core.errors import ConfigError
 
 __all__ = [
     "GATES",
+    "REPEAT_GATES",
     "Evidence",
+    "Repeats",
     "Standing",
     "check_waivers",
+    "repeat_gates",
     "reproducibility",
     "run_gates",
     "standing",
-    "wall_bound",
     "why_invalid",
 ]
 
 GATES = {check.id: check for check in (*tokens.CHECKS, *conduct.CHECKS, *stability.CHECKS)}
+# Of several runs of one load.
+REPEAT_GATES = {check.id: check for check in repeats.CHECKS}
 
 
 class Standing(StrEnum):
@@ -42,16 +46,21 @@ class Standing(StrEnum):
 
 def run_gates(evidence: Evidence, *, waive: Collection[str] = ()) -> list[Gate]:
     """Every gate that has something to say of such a run; `waive` as `check_waivers` has it."""
-    rows = [row for check in GATES.values() if (row := check.gate(evidence)) is not None]
-    return [_waived(row) if row.id in waive else row for row in rows]
+    return _rows([check.gate(evidence) for check in GATES.values()], waive)
+
+
+def repeat_gates(repeats: Repeats, *, waive: Collection[str] = ()) -> list[Gate]:
+    """Of a load that was repeated, beside those of each run."""
+    return _rows([check.gate(repeats) for check in REPEAT_GATES.values()], waive)
 
 
 def check_waivers(waive: Collection[str]) -> None:
     """Before a run. Raises `ConfigError` for a gate that does not exist."""
-    unknown = sorted(set(waive) - GATES.keys())
+    known = [*GATES, *REPEAT_GATES]
+    unknown = sorted(set(waive) - set(known))
     if unknown:
         raise ConfigError(
-            f"no gate is called {', '.join(unknown)}; there are {', '.join(GATES)}", param="waive"
+            f"no gate is called {', '.join(unknown)}; there are {', '.join(known)}", param="waive"
         )
 
 
@@ -71,6 +80,11 @@ def why_invalid(gates: Sequence[Gate]) -> list[Gate]:
         if gate.state is GateState.UNKNOWN
         or (gate.state is GateState.FAIL and gate.kind is GateKind.METHOD)
     ]
+
+
+def _rows(found: Iterable[Gate | None], waive: Collection[str]) -> list[Gate]:
+    rows = [row for row in found if row is not None]
+    return [_waived(row) if row.id in waive else row for row in rows]
 
 
 def _waived(gate: Gate) -> Gate:

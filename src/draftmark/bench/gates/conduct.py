@@ -154,7 +154,7 @@ def manifest_same(evidence: Evidence) -> Found | None:
     return Found(holds=not changed, observed=observed, limit="the same at both ends of the run")
 
 
-CHECKS = (
+CHECKS: tuple[Check[Evidence], ...] = (
     Check(
         id="complete",
         kind=GateKind.METHOD,

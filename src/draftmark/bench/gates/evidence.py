@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -72,20 +73,23 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     limit: str
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """`demands` is the sentence for its documentation. `look` gives None where the gate has nothing
-    to say of such a run. `where` names the file of the run's folder that it read, `advice` what to
-    do when it does not hold."""
+Subject = TypeVar("Subject")
+
+
+class Check(msgspec.Struct, Generic[Subject], frozen=True, kw_only=True):
+    """Of one run, by its evidence, or of several. `demands` is the sentence for its documentation.
+    `look` gives None where the gate has nothing to say of such a run. `where` names the file of the
+    run's folder that it read, `advice` what to do when it does not hold."""
 
     id: str
     kind: GateKind
     demands: str
-    look: Callable[[Evidence], Found | None]
+    look: Callable[[Subject], Found | None]
     where: str
     advice: str
 
-    def gate(self, evidence: Evidence) -> Gate | None:
-        found = self.look(evidence)
+    def gate(self, subject: Subject) -> Gate | None:
+        found = self.look(subject)
         return None if found is None else self.row(found)
 
     def row(self, found: Found) -> Gate:

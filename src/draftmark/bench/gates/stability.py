@@ -1,15 +1,10 @@
-"""Gates on whether the server held: no death, no growing memory, a clean log, the same time again,
-and drafts that are accepted at all."""
+"""Gates on whether the server held: no death, a clean log, and drafts that are accepted at all."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+from draftmark.bench.gates.evidence import Check, Evidence, Found
+from draftmark.bench.result import GateKind
 
-from draftmark.bench.gates.evidence import STATES, Check, Evidence, Found
-from draftmark.bench.result import Gate, GateKind, Role, RunResult, RunState
-
-MEMORY_GROWTH = 0.01
 LEAST_ACCEPTED_OF_DRAFT = 0.1
 
 
@@ -20,19 +15,6 @@ def zero_crash(evidence: Evidence) -> Found:
         lost = sum(incident.collateral for incident in incidents)
         observed += f", {lost} further requests lost to them"
     return Found(holds=not incidents, observed=observed, limit="none")
-
-
-def memory_drift(evidence: Evidence) -> Found | None:
-    """Of the killer profile: what grew in it would grow on."""
-    if evidence.role is not Role.KILLER:
-        return None
-    limit = f"at most {MEMORY_GROWTH:.0%} more"
-    early = evidence.before.memory_bytes
-    late = evidence.after.memory_bytes if evidence.after is not None else None
-    if early is None or late is None or early <= 0:
-        return Found(holds=None, observed="the server does not tell", limit=limit)
-    growth = late / early - 1
-    return Found(holds=growth <= MEMORY_GROWTH, observed=f"{growth:+.2%}", limit=limit)
 
 
 def log_clean(evidence: Evidence) -> Found | None:
@@ -59,7 +41,7 @@ def spec_sanity(evidence: Evidence) -> Found | None:
     return Found(holds=spec.accept >= least, observed=observed, limit=limit)
 
 
-CHECKS = (
+CHECKS: tuple[Check[Evidence], ...] = (
     Check(
         id="zero_crash",
         kind=GateKind.STABILITY,
@@ -67,14 +49,6 @@ CHECKS = (
         look=zero_crash,
         where="run.json: counts.incidents",
         advice="Read the server's log of the moment that the incident names.",
-    ),
-    Check(
-        id="memory_drift",
-        kind=GateKind.STABILITY,
-        demands="Of the killer: the server held no more GPU memory after than before, within 1 %.",
-        look=memory_drift,
-        where="server_before.json, server_after.json: memory_bytes",
-        advice="Run the killer again on the same start: what grows each time is a leak.",
     ),
     Check(
         id="log_clean",
@@ -94,37 +68,3 @@ CHECKS = (
         advice="Drafts are hardly accepted: see that the draft head is that of the model.",
     ),
 )
-
-
-def reproducibility(values: Sequence[float]) -> float | None:
-    """How far the furthest of repeated figures is from their median; None of fewer than two."""
-    if len(values) < 2:
-        return None
-    middle = statistics.median(values)
-    return max(abs(value / middle - 1) for value in values)
-
-
-def wall_bound(runs: Sequence[RunResult], bound: float) -> Gate:
-    """Of a killer's runs, one for each seed: the slowest within `bound` of the fastest."""
-    holds, observed = _walls_apart(runs, bound)
-    return Gate(
-        id="wall_bound",
-        kind=GateKind.STABILITY,
-        observed=observed,
-        limit=f"at most {bound:.1%} over at least 2 runs",
-        state=STATES[holds],
-        evidence="run.json of each run: time.wall_s",
-        advice="Look for other load on the machine and for clocks that fall under heat.",
-    )
-
-
-def _walls_apart(runs: Sequence[RunResult], bound: float) -> tuple[bool | None, str]:
-    walls = [
-        run.time.wall_s
-        for run in runs
-        if run.time.wall_s is not None and run.state is RunState.COMPLETE
-    ]
-    if len(walls) < max(2, len(runs)):
-        return None, f"{len(walls)} of {len(runs)} runs came to their end"
-    apart, furthest = max(walls) / min(walls) - 1, reproducibility(walls)
-    return apart <= bound, f"{apart:.2%} apart, {furthest:.2%} from the median, {len(walls)} runs"

@@ -106,7 +106,7 @@ def token_source_same(evidence: Evidence) -> Found | None:
     )
 
 
-CHECKS = (
+CHECKS: tuple[Check[Evidence], ...] = (
     Check(
         id="corpus_fresh",
         kind=GateKind.METHOD,

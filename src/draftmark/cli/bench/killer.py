@@ -61,7 +61,7 @@ def run(argv: list[str]) -> int:
             runs.append(result)
             if result.state is RunState.PARTIAL:
                 break
-    killer = judge_killer(runs, bound=given.bound)
+    killer = judge_killer(runs, bound=given.bound, waive=given.waive)
     write_value(given.out / f"{base}.json", killer)
     if ui is not Ui.JSON:
         show(runs)

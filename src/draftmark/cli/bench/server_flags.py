@@ -92,7 +92,8 @@ def add_run_flags(parser: CommandParser) -> None:
         "--pid",
         type=int,
         metavar="N",
-        help="Process of the server on this machine, for vLLM's command line.",
+        help="Process of the server on this machine, for its memory and for vLLM's command line. "
+        "[default: for its memory, the one that listens at --url]",
     )
     own(
         "--shards",
