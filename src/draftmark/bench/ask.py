@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from draftmark.bench.client.answer import Answer, Problem
+from draftmark.bench.client.health import why_dead
 from draftmark.bench.client.sse import SseParser
 from draftmark.bench.client.stream import ToolCall
 from draftmark.bench.client.transport import Broken, Target, connect, parse_url, request_bytes
@@ -89,8 +90,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class Asker:
     """Asks one server as model `model`. `ask` blocks until all answers have ended.
 
-    Once the server seems gone, or after Ctrl-C, nothing more is sent, by later calls either:
-    `stopped` says why, and what was not sent is a failed reply that says so, too.
+    Once the server is gone, or answers nothing any more, or after Ctrl-C, nothing more is sent, by
+    later calls either: `stopped` says why, and what was not sent is a failed reply that says so.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Asker:
         self.stopped: str | None = None
         self.was_interrupted = False
         self._broken_in_a_row = 0
+        self._url = url
         self._target = parse_url(url)
         self._api_key = api_key
         self._timeout_s = timeout_s
@@ -117,7 +119,6 @@ class Asker:
 
         def keep(index: int, reply: Reply) -> None:
             replies[index] = reply
-            self._watch(reply, in_flight)
             if on_reply is not None:
                 on_reply(index, reply)
 
@@ -144,16 +145,23 @@ class Asker:
                     self._target, ask, api_key=self._api_key, timeout_s=self._timeout_s, index=index
                 )
                 keep(index, reply)
+                await self._watch(reply, in_flight)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(in_flight, len(asks))):
                 group.create_task(ask_in_turn())
 
-    def _watch(self, reply: Reply, in_flight: int) -> None:
-        """Every request under way may be lost to one death; two rounds of it are the end."""
+    async def _watch(self, reply: Reply, in_flight: int) -> None:
+        """A look at its health tells a death from a request that broke. Of a server that lives and
+        lets two rounds of requests break, nothing more is to be had either."""
         is_broken = reply.record.failure in _BROKEN
         self._broken_in_a_row = self._broken_in_a_row + 1 if is_broken else 0
-        if self.stopped is None and self._broken_in_a_row > 2 * in_flight:
+        if not is_broken or self.stopped is not None:
+            return
+        why = await asyncio.to_thread(why_dead, self._url, api_key=self._api_key)
+        if why is not None:
+            self.stopped = f"the server is gone: {why}"
+        elif self._broken_in_a_row > 2 * in_flight:
             self.stopped = f"the last {self._broken_in_a_row} requests failed, {reply.problem}"
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from draftmark.bench.ask import Ask, Asker, Reply
 from draftmark.bench.quality.quick import WEATHER_TOOL, needle_text
+from draftmark.bench.request import Failure
 from draftmark.bench.result import Gate, GateKind, GateState
 
 # Two roundings of a logit between 16 and 32 in bfloat16. Servers that keep logits in float32 need
@@ -57,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class ConcResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`conc.json`. `outcomes` are those that are not equal. `left_out` says what the server does
-    not take, by its own words."""
+    not take, by its own words, `stopped` why not everything was asked."""
 
     schema: Literal["bench.conc/1"] = "bench.conc/1"
     model: str
@@ -68,6 +69,7 @@ class ConcResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ties: int
     differs: int
     failed: int
+    stopped: str | None = None
     left_out: list[str]
     outcomes: list[Outcome]
 
@@ -118,6 +120,7 @@ def run_conc(
         ties=words.count(Word.TIE),
         differs=words.count(Word.DIFFERS),
         failed=words.count(Word.FAILED),
+        stopped=asker.stopped,
         left_out=left_out,
         outcomes=[outcome for outcome in outcomes if outcome.word is not Word.EQUAL],
     )
@@ -154,11 +157,16 @@ def _probe(asker: Asker, fields: dict[str, Any]) -> tuple[dict[str, Any], list[s
         [asker.chat(asked, **short, **told), asker.chat(asked, **short, tools=[WEATHER_TOOL])]
     )
     left_out = []
-    if is_refused := with_logprobs.record.http != 200:
+    if is_refused := _is_refused(with_logprobs):
         left_out.append(f"logprobs: {with_logprobs.problem}; every difference counts")
-    if with_tools.record.http != 200:
+    if _is_refused(with_tools):
         left_out.append(f"tools: {with_tools.problem}")
     return ({} if is_refused else told), left_out
+
+
+def _is_refused(reply: Reply) -> bool:
+    """By a server that answers and does not do it; a connection that broke says nothing of that."""
+    return reply.record.failure in (Failure.HTTP_4XX, Failure.HTTP_5XX)
 
 
 def _requests(

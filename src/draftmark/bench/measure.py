@@ -16,6 +16,7 @@ from draftmark.bench.metrics import (
     REQUEST_METRICS,
     Definition,
     e2e_ms,
+    is_at_once,
     tpot_ms,
     ttft_ms,
 )
@@ -117,12 +118,23 @@ def count_tokens(succeeded: Sequence[RequestRecord]) -> Tokens:
     )
 
 
-def is_good(record: RequestRecord, slo: Objectives) -> bool:
+def is_good(record: RequestRecord, slo: Objectives) -> bool | None:
     """Successful and within each objective. One that does not exist for an answer, the time per
-    further token of an answer of one token, is no objective for it."""
-    limits = ((slo.ttft_ms, ttft_ms), (slo.tpot_ms, tpot_ms), (slo.e2e_ms, e2e_ms))
-    measured = [(of(record), limit) for limit, of in limits if limit is not None]
-    return record.ok and all(value is None or value <= limit for value, limit in measured)
+    further token of an answer of one token, is no objective for it; None where one exists and was
+    not measured."""
+    limits = [(slo.ttft_ms, ttft_ms), (slo.e2e_ms, e2e_ms)]
+    if not is_at_once(record):
+        limits.append((slo.tpot_ms, tpot_ms))
+    asked = [(of(record), limit) for limit, of in limits if limit is not None]
+    if not record.ok or any(value is not None and value > limit for value, limit in asked):
+        return False
+    return None if any(value is None for value, _ in asked) else True
+
+
+def count_good(records: Sequence[RequestRecord], slo: Objectives) -> int | None:
+    """None without objectives, and where any request is not known to be good or not."""
+    judged = [is_good(record, slo) for record in records]
+    return None if slo == Objectives() or None in judged else judged.count(True)
 
 
 def _distributions(succeeded: Sequence[RequestRecord], num_failed: int) -> dict[str, Distribution]:
@@ -153,8 +165,7 @@ def _whole_run(
     seconds = None if wall_ns is None else wall_ns / 1e9
     tokens = count_tokens(succeeded)
     times = [value for record in succeeded if (value := e2e_ms(record)) is not None]
-    has_slo = slo != Objectives()
-    good = sum(is_good(record, slo) for record in records) if has_slo else None
+    good = count_good(records, slo)
     return {
         "out_tok_s": _by(tokens.output, seconds),
         "in_tok_s": _by(tokens.input, seconds),

@@ -53,6 +53,13 @@ def tpot_ms(record: RequestRecord) -> float | None:
     return decoding / further if further > 0 else None
 
 
+def is_at_once(record: RequestRecord) -> bool:
+    """All of its tokens came with the first event: a time per further token does not exist."""
+    if record.t_first is None or record.n_out is None:
+        return False
+    return record.n_out <= (record.n_first if record.n_first is not None else 1)
+
+
 def e2e_ms(record: RequestRecord) -> float | None:
     return _ms(record.t_send, record.t_last)
 

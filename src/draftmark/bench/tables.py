@@ -29,7 +29,8 @@ def suite_table(result: SuiteResult) -> str:
         ]
         for row in result.rows
     ]
-    return f"{table(head, rows)}\n\n{result.passed} passed, {result.failed} failed"
+    counts = f"{result.passed} passed, {result.failed} failed"
+    return f"{table(head, rows)}\n\n{_partial(result.stopped)}{counts}"
 
 
 def suite_comparison_table(compared: SuiteComparison) -> str:
@@ -51,14 +52,15 @@ def quick_table(result: QuickResult) -> str:
         [row.name, "pass" if row.passed else "FAIL", "; ".join(row.faults), row.answer[:60]]
         for row in result.rows
     ]
-    return f"{table(['prompt', '', 'faults', 'answer'], rows)}\n\n{result.passed}/{result.of}"
+    score = f"{_partial(result.stopped)}{result.passed}/{result.of}"
+    return f"{table(['prompt', '', 'faults', 'answer'], rows)}\n\n{score}"
 
 
 def quality_text(result: QualityResult, paired: Paired | None = None) -> str:
     """A few sentences; with `paired`, against its reference."""
     lines = [f"{result.task}: {result.correct} of {result.n} right"]
     if result.share is None:
-        lines[0] += f", {result.failed} not answered: no share"
+        lines[0] = f"{_partial(result.stopped)}{lines[0]}, {result.failed} not answered: no share"
     else:
         lines[0] += f", {result.share:.1%} (95 % interval {result.low:.1%} to {result.high:.1%})"
     lines.append(
@@ -79,9 +81,9 @@ def conc_table(result: ConcResult) -> str:
         for one in result.outcomes
     ]
     lines = [
-        f"{result.in_flight} in flight, {result.rounds} rounds: {result.equal} equal, "
-        f"{result.ties} ties (within {result.tie_nats:g} nats), {result.differs} differ, "
-        f"{result.failed} failed"
+        f"{_partial(result.stopped)}{result.in_flight} in flight, {result.rounds} rounds: "
+        f"{result.equal} equal, {result.ties} ties (within {result.tie_nats:g} nats), "
+        f"{result.differs} differ, {result.failed} failed"
     ]
     lines += [f"left out: {reason}" for reason in result.left_out]
     if rows:
@@ -103,6 +105,11 @@ def difference_table(rows: Sequence[Difference], *, names: tuple[str, str]) -> s
     if not rows:
         return f"{names[0]} and {names[1]} tell no difference"
     return table(["setting", *names], [[row.key, row.a, row.b] for row in rows])
+
+
+def _partial(stopped: str | None) -> str:
+    """Before counts that say nothing of the whole."""
+    return "" if stopped is None else f"PARTIAL, {stopped}. "
 
 
 def _signed(value: float | None) -> str | None:

@@ -129,6 +129,14 @@ def test_draftmark_tells_configuration_counters_and_its_start() -> None:
     assert state.raw['draftmark_prompt_tokens_total{model_name="m"}'] == 1000
 
 
+@pytest.mark.parametrize(("draft", "steps"), [("none", 0), ("mtp", None)])
+def test_draftmark_without_drafts_is_known_to_verify_nothing(draft: str, steps: int | None) -> None:
+    config = {"speculation": {"draft": {"value": draft, "source": "default"}}}
+    with scripted_http(_routes(OURS) | {"GET /v1/engine/config": config}) as server:
+        found = make_adapter("draftmark", server.url).before().counters
+    assert (found.verify_steps, found.drafted, found.accepted) == (steps, steps, steps)
+
+
 def test_vllm_adds_engines_up_and_counts_drafts() -> None:
     routes = _routes(VLLM) | {"GET /version": {"version": "0.33.0"}}
     with scripted_http(routes) as server:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from draftmark.bench import ask
-from draftmark.bench.truth.script import Reply
+from draftmark.bench.truth.process import truth_process
+from draftmark.bench.truth.script import Kind, Reply, Script, Step
 from draftmark.cli.main import main
 from tests.fakes.answers import chat_answer
 from tests.fakes.bench_commands import WAIVED, Bench
@@ -79,6 +80,34 @@ def test_ctrl_c_keeps_what_was_answered_and_says_nothing(
     rows = bench.kept("*suite.json")["rows"]
     assert [row["passed"] for row in rows] == [True, False]
     assert "not sent: interrupted" in str(rows[1]["faults"])
+    assert bench.kept("*suite.json")["stopped"] == "interrupted"
+
+
+@pytest.mark.parametrize("when", [0, 1])
+def test_a_server_that_dies_leaves_a_partial_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], when: int
+) -> None:
+    """At the first question, or at the last, where nothing is left to be refused."""
+    replies = [AT_ONCE] * when + [Reply(steps=[Step(at_ms=0, kind=Kind.DIE)])]
+    own = ["--from", str(cases(tmp_path / "cases")), "--out", str(tmp_path / "out")]
+    with truth_process(Script(replies=replies)) as truth:
+        assert main(["bench", "suite", "--url", truth.url, *own]) == 1
+    assert "PARTIAL, the server is gone: GET http" in capsys.readouterr().out
+    [path] = (tmp_path / "out").glob("*suite.json")
+    with truth_process(Script(replies=[AT_ONCE])) as truth:
+        assert main(["bench", "suite", "--url", truth.url, *own, "--baseline", str(path)]) == 5
+    assert "is partial (the server is gone" in capsys.readouterr().err
+
+
+def test_a_server_that_dies_refused_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with truth_process(Script(replies=[Reply(steps=[Step(at_ms=0, kind=Kind.DIE)])])) as truth:
+        assert main(["bench", "conc", "--url", truth.url, "--out", str(tmp_path)]) == 1
+    [path] = tmp_path.glob("*conc.json")
+    kept = json.loads(path.read_text())
+    assert kept["left_out"] == [] and kept["stopped"].startswith("the server is gone")
+    assert "PARTIAL" in capsys.readouterr().out
 
 
 def test_the_same_alone_and_in_a_crowd(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,8 +187,14 @@ def test_problems_of_ones_own_in_pairs(
         assert ask_all("d", "--run", bench.out / "s") == 2
         assert "unknown  quality_same_start" in capsys.readouterr().err
         wrong.add("x")
-        assert ask_all("e", "--n", 2) == 2
-        assert "no share" in capsys.readouterr().out
+        # What the server did not answer is its own fault, and not one of the command line.
+        assert ask_all("e", "--ref", reference) == 2
+        told = capsys.readouterr()
+        assert "no share" in told.out and "unknown  quality_non_inferior" in told.err
+        num_asked = len(server.asked)
+        assert ask_all("g", "--ref", reference, "--n", 39) == 5
+        assert "cannot be paired" in capsys.readouterr().err
+        assert not [one for one in server.asked[num_asked:] if one[0] == "POST"]
         assert ask_all("f", "--n", 41) == 5
 
 

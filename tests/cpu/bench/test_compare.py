@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from draftmark.bench.profile import PromptSource
+from draftmark.bench.profile import Objectives, PromptSource
 from draftmark.bench.report.compare import NotComparable, compare, ratio
 from draftmark.bench.report.markdown import comparison_markdown
 from draftmark.bench.request import CountSource
-from draftmark.bench.result import Basis, Figure, LedgerUse
+from draftmark.bench.result import Basis, Figure, LedgerUse, Role
 from tests.fakes.bench_result import result
 from tests.fakes.bench_run import closed_loop, profile, server_state
 
@@ -92,6 +92,40 @@ def test_an_invalid_run_has_no_ratios():
     records = closed_loop(concurrency=4, waves=10, n_cached=16)
     found = compare([result(run_id="a"), result(run_id="b", records=records)])
     assert found.notes == ["No ratios: b is invalid (cache_hit_zero fail)."]
+
+
+def test_other_prompts_are_another_profile():
+    one, other = (
+        result(run_id=name, profile=profile(source=PromptSource.FILE, file=f"{name}.jsonl"))
+        for name in ("a", "b")
+    )
+    found = compare([one, other])
+    assert found.notes == ["No ratios: the profiles differ in file (a.jsonl and b.jsonl)."]
+
+
+def test_a_warm_run_counts_for_nothing():
+    found = compare([result(run_id="a"), result(run_id="b", role=Role.WARM)])
+    assert found.notes == ["No ratios: b is a warm run, which counts for nothing."]
+    assert all(ratio is None for row in found.rows for ratio in row.ratios)
+
+
+def test_figures_by_other_objectives_are_not_divided():
+    runs = [
+        result(run_id=str(limit), profile=profile(slo=Objectives(ttft_ms=limit)))
+        for limit in (150.0, 200.0)
+    ]
+    found = compare(runs)
+    assert found.notes == ["Goodput and attainment have no ratio: the objectives differ."]
+    assert rows(found)["goodput_req_s"].ratios == rows(found)["attainment"].ratios == [None]
+    assert rows(found)["req_s"].ratios == [1.0]
+
+
+def test_other_models_are_named():
+    other = server_state(requests=100, cached_tokens=7)
+    found = compare([result(run_id="a"), result(run_id="b", before=msgspec.structs.replace(
+        other, model="n"))])  # fmt: skip
+    assert found.notes == ["Different models: m, n. Their tokens may differ, too."]
+    assert rows(found)["req_s"].ratios == [1.0]
 
 
 def speculating(**changes):

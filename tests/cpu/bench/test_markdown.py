@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
+from draftmark.bench.profile import Mode, PromptSource
 from draftmark.bench.report import cells
 from draftmark.bench.report.markdown import run_markdown
 from draftmark.bench.request import Failure
-from draftmark.bench.result import Incident
+from draftmark.bench.result import GateState, Incident, Role
 from tests.fakes.bench_result import result
-from tests.fakes.bench_run import closed_loop, failed
+from tests.fakes.bench_run import closed_loop, failed, profile
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,24 @@ def test_a_run_that_holds():
     assert "| goodput_req_s    |    n/a |" in text
     assert "- 40 of 40 requests succeeded; failures: none" in text
     assert "s3cret" not in text
+
+
+def test_a_waiver_is_said_where_a_run_is_said_to_hold() -> None:
+    waived = msgspec.structs.replace(result().gates[0], state=GateState.WAIVED)
+    run = result()
+    text = run_markdown(msgspec.structs.replace(run, gates=[waived, *run.gates[1:]]))
+    assert f"**PASS**: every gate holds but {waived.id}, waived as not known." in text
+
+
+def test_lengths_are_those_that_were_sent() -> None:
+    trace = result(profile=profile(mode=Mode.TRACE, osl=512))
+    assert "trace, each of its own length, at most 512 tokens out" in run_markdown(trace)
+    file = result(profile=profile(source=PromptSource.FILE, file="a.jsonl"))
+    assert "prompts as long as they are, 8 tokens out" in run_markdown(file)
+
+
+def test_a_warm_run_says_what_it_is() -> None:
+    assert "\n\nWarm run. test: 40 requests" in run_markdown(result(role=Role.WARM))
 
 
 def test_a_gate_that_does_not_hold_says_what_to_do():

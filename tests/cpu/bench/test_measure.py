@@ -76,6 +76,17 @@ def test_objectives():
     assert got["goodput_req_s"] == pytest.approx(2 / 0.270)
 
 
+def test_an_objective_that_was_not_measured_is_not_met() -> None:
+    """An answer that came in one piece has no time to its first token."""
+    whole = record(1, t_first=None, icl_us=[], events=0)
+    assert is_good(whole, Objectives(ttft_ms=150)) is None
+    assert is_good(whole, Objectives(tpot_ms=150)) is None
+    assert is_good(whole, Objectives(e2e_ms=1)) is False
+    slo = Objectives(ttft_ms=150)
+    got = values(measure([record(0), whole], profile(slo=slo), delta=Counters()))
+    assert (got["attainment"], got["goodput_req_s"]) == (None, None)
+
+
 def test_failures_are_counted_by_their_class():
     runs = [record(0), *(failed(i, Failure.REFUSED, at_ms=0, collateral=i > 1) for i in (1, 2, 3))]
     found = count(runs, [])

@@ -101,6 +101,9 @@ def test_noise_and_loops_are_found() -> None:
         ("#### $5.00", "5.00"),
         ("first #### 1\nthen #### -2", "-2"),
         ("1,23 is a list", "23"),
+        ("it is 12-5", "5"),
+        ("(12)-5 or x-5", "5"),
+        ("it is $-5", "-5"),
         ("none", None),
     ],
 )

@@ -21,13 +21,19 @@ class DraftmarkAdapter(Adapter):
         tokenize=True,
     )
 
+    # By its settings, which `_seen` reads before anything is counted.
+    _drafts_nothing = False
+
     def reset_cache(self) -> bool:
         return self.control.posts("/v1/engine/cache/reset")
 
     def _seen(self, metrics: Exposition | None) -> Seen:
         config = self.control.json("/v1/engine/config")
+        self._drafts_nothing = False
         if not isinstance(config, dict):
             return Seen()
+        drafter = _mapping(_mapping(config.get("speculation")).get("draft")).get("value")
+        self._drafts_nothing = drafter == "none"
         ready = _mapping(config.get("ready"))
         pool = _mapping(_mapping(config.get("memory")).get("kv_pool_tokens")).get("value")
         return Seen(
@@ -38,7 +44,9 @@ class DraftmarkAdapter(Adapter):
         )
 
     def _counters(self, metrics: Exposition) -> Counters:
-        """Verify steps and accepted drafts are unknown: it has no such counters yet."""
+        """Verify steps and accepted drafts are none without drafts, and else unknown: it has no
+        such counters yet."""
+        drafts = 0 if self._drafts_nothing else None
         prompt = metrics.count("draftmark_prompt_tokens_total")
         return Counters(
             requests=generating_requests(metrics),
@@ -47,6 +55,9 @@ class DraftmarkAdapter(Adapter):
             cached_tokens=metrics.count("draftmark_cached_tokens_total"),
             queried_tokens=prompt,
             preemptions=metrics.count("draftmark_preemptions_total"),
+            verify_steps=drafts,
+            drafted=drafts,
+            accepted=drafts,
         )
 
     def _sample(self, metrics: Exposition, t: int) -> Sample:

@@ -7,6 +7,7 @@ from draftmark.bench.quality.problems import Problem, read_arithmetic, read_gsm8
 from draftmark.bench.quality.quick import QuickResult, run_quick
 from draftmark.bench.quality.run import (
     QualityResult,
+    check_reference,
     compare_quality,
     read_quality,
     run_quality,
@@ -17,6 +18,7 @@ __all__ = [
     "Problem",
     "QualityResult",
     "QuickResult",
+    "check_reference",
     "compare_paired",
     "compare_quality",
     "read_arithmetic",

@@ -19,7 +19,8 @@ import msgspec
 from draftmark.core.errors import ConfigError
 
 _MARKED = re.compile(r"####\s*(\S+)")
-_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+# A minus belongs to a number unless something is taken away from: 7-5, (a)-5, x-5.
+_NUMBER = re.compile(r"(?:(?<![\w)\]])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _GSM8K_TEST = "gsm8k/test.jsonl"
 _GSM8K_SHOTS = "gsm8k/train_first200.jsonl"
 _INSTRUCTION = (

@@ -56,12 +56,13 @@ class QuickRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class QuickResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`quick.json`."""
+    """`quick.json`. `stopped` says why not all were asked."""
 
     schema: Literal["bench.quick/1"] = "bench.quick/1"
     model: str
     passed: int
     of: int
+    stopped: str | None = None
     rows: list[QuickRow]
 
 
@@ -74,7 +75,9 @@ def run_quick(
     asks = [_ask(asker, prompt, {"max_tokens": max_tokens, **fields}) for prompt in prompts]
     rows = [_row(*pair) for pair in zip(prompts, asker.ask(asks), strict=True)]
     passed = sum(row.passed for row in rows)
-    return QuickResult(model=asker.model, passed=passed, of=len(rows), rows=rows)
+    return QuickResult(
+        model=asker.model, passed=passed, of=len(rows), stopped=asker.stopped, rows=rows
+    )
 
 
 def quick_prompts(needle_tokens: int) -> list[Prompt]:
@@ -144,7 +147,7 @@ def _row(prompt: Prompt, reply: Reply) -> QuickRow:
         fault = prompt.check(reply)
         # The rules read the answer; the noise may be in the reasoning.
         faults = [fault] if fault else []
-        faults += degenerate(reply.reasoning + reply.content)
+        faults += degenerate(f"{reply.reasoning}\n{reply.content}")
         faults += [reply.problem] if reply.problem else []
     answer = reply.content or reply.reasoning
     return QuickRow(name=prompt.name, passed=not faults, faults=faults, answer=answer[:500])

@@ -42,7 +42,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class QualityResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`quality.json`. `share` and its interval are None when any item failed. `start_id` is the
-    server's start, which a speed run of the same start must share."""
+    server's start, which a speed run of the same start must share; `stopped` says why not all were
+    asked."""
 
     schema: Literal["bench.quality/1"] = "bench.quality/1"
     task: str
@@ -57,6 +58,7 @@ class QualityResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     share: float | None
     low: float | None
     high: float | None
+    stopped: str | None = None
     items: list[Item]
 
 
@@ -91,20 +93,23 @@ def run_quality(
         share=None if failed else right / len(items),
         low=None if failed else low,
         high=None if failed else high,
+        stopped=asker.stopped,
         items=items,
     )
 
 
+def check_reference(reference: QualityResult, problems: Sequence[Problem], *, task: str) -> None:
+    """Before `problems` are asked. Raises `ConfigError` when `reference` is not of them, or lacks
+    answers."""
+    _check_whole(reference, "the reference")
+    _check_same(task, {problem.id: problem.sha for problem in problems}, reference)
+
+
 def compare_quality(result: QualityResult, reference: QualityResult) -> Paired:
     """Raises `ConfigError` unless both answered the very same problems, all of them."""
-    for one, name in ((result, "this result"), (reference, "the reference")):
-        if one.failed:
-            raise ConfigError(f"{name} lacks {one.failed} of {one.n} answers: it compares nothing")
-    if result.task != reference.task or _asked(result) != _asked(reference):
-        raise ConfigError(
-            f"{result.task} ({result.n}) and {reference.task} ({reference.n}) are not the same "
-            "problems, word for word: they cannot be paired"
-        )
+    _check_whole(result, "this result")
+    _check_whole(reference, "the reference")
+    _check_same(result.task, _asked(result), reference)
     theirs = {item.id: item.correct for item in reference.items}
     pairs = [(item.correct, theirs[item.id]) for item in result.items]
     return compare_paired(
@@ -115,6 +120,21 @@ def compare_quality(result: QualityResult, reference: QualityResult) -> Paired:
 def read_quality(path: Path) -> QualityResult:
     """Raises `ConfigError` for what is no `quality.json`."""
     return read_value(path, QualityResult)
+
+
+def _check_whole(result: QualityResult, name: str) -> None:
+    if result.failed:
+        raise ConfigError(
+            f"{name} lacks {result.failed} of {result.n} answers: it compares nothing"
+        )
+
+
+def _check_same(task: str, asked: Mapping[str, str], reference: QualityResult) -> None:
+    if task != reference.task or asked != _asked(reference):
+        raise ConfigError(
+            f"{task} ({len(asked)}) and {reference.task} ({reference.n}) are not the same "
+            "problems, word for word: they cannot be paired"
+        )
 
 
 def _asked(result: QualityResult) -> dict[str, str]:

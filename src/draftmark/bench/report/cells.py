@@ -78,6 +78,9 @@ def missed(gates: Sequence[Gate]) -> str:
     for state, said in ((GateState.FAIL, "did not hold"), (GateState.UNKNOWN, "not known")):
         if ids := [gate.id for gate in gates if gate.state is state]:
             parts.append(f"{', '.join(ids)} {said}")
+    waived = [gate.id for gate in gates if gate.state is GateState.WAIVED]
+    if waived and not parts:
+        return f"every gate holds but {', '.join(waived)}, waived as not known"
     return "; ".join(parts) or "every gate holds"
 
 
@@ -86,6 +89,10 @@ def headline(run: RunResult) -> str:
     profile = run.profile
     load = f"{profile.concurrency} in flight" if profile.mode == "closed" else str(profile.mode)
     lengths = f"{profile.isl} tokens in, {profile.osl} out"
+    if profile.mode == "trace":
+        lengths = f"each of its own length, at most {profile.osl} tokens out"
+    elif profile.source == "file":
+        lengths = f"prompts as long as they are, {profile.osl} tokens out"
     return f"{profile.name}: {run.counts.sent} requests, {load}, {lengths}, by {profile.endpoint}"
 
 

@@ -13,11 +13,13 @@ import msgspec
 from draftmark.bench.gates import why_invalid
 from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
-from draftmark.bench.result import Basis, Figure, RunResult, RunState
+from draftmark.bench.result import Basis, Figure, Role, RunResult, RunState
 from draftmark.core.errors import DraftmarkError
 
 # Fields of a profile that may differ: who it is, and how often it is run.
-_ALIKE_ANYWAY = frozenset({"name", "seed", "runs", "warm_runs", "timeout_s", "slo", "file"})
+_ALIKE_ANYWAY = frozenset({"name", "seed", "runs", "warm_runs", "timeout_s", "slo"})
+# Figures that mean what the objectives say.
+_BY_OBJECTIVES = frozenset({"goodput_req_s", "attainment"})
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
 
@@ -64,7 +66,9 @@ def compare(runs: Sequence[RunResult]) -> Comparison:
     rows = [*_distribution_rows(runs, divides), *_figure_rows(runs, divides)]
     accept_row, accept_notes = _acceptance(runs, divides)
     return Comparison(
-        runs=[run.run_id for run in runs], rows=[*rows, accept_row], notes=notes + accept_notes
+        runs=[run.run_id for run in runs],
+        rows=[*rows, accept_row],
+        notes=notes + accept_notes + _remarks(runs),
     )
 
 
@@ -114,11 +118,26 @@ def _profile_notes(runs: Sequence[RunResult]) -> list[str]:
 
 
 def _validity_notes(runs: Sequence[RunResult]) -> list[str]:
-    notes = []
+    notes = [
+        f"No ratios: {run.run_id} is a warm run, which counts for nothing."
+        for run in runs
+        if run.role is Role.WARM
+    ]
     for run in runs:
         missed = [f"{gate.id} {gate.state}" for gate in why_invalid(run.gates)]
         if missed:
             notes.append(f"No ratios: {run.run_id} is invalid ({', '.join(missed)}).")
+    return notes
+
+
+def _remarks(runs: Sequence[RunResult]) -> list[str]:
+    """What a reader of the ratios must know besides."""
+    notes = []
+    if len({run.profile.slo for run in runs}) > 1:
+        notes.append("Goodput and attainment have no ratio: the objectives differ.")
+    models = dict.fromkeys(run.server.model or cells.NOT_MEASURED for run in runs)
+    if len(models) > 1:
+        notes.append(f"Different models: {', '.join(models)}. Their tokens may differ, too.")
     return notes
 
 
@@ -143,8 +162,9 @@ def _distribution_rows(runs: Sequence[RunResult], divides: bool) -> list[Row]:
 
 def _figure_rows(runs: Sequence[RunResult], divides: bool) -> list[Row]:
     found = [(name, [run.figures[name] for run in runs]) for name in FIGURES]
+    is_one_aim = len({run.profile.slo for run in runs}) == 1
     return [
-        _row(name, figures, divides)
+        _row(name, figures, divides and (is_one_aim or name not in _BY_OBJECTIVES))
         for name, figures in found
         if any(figure.value is not None for figure in figures)
     ]

@@ -7,11 +7,12 @@ from draftmark.bench.metrics import FIGURES, GAP_METRICS, REQUEST_METRICS
 from draftmark.bench.report import cells
 from draftmark.bench.report.compare import Comparison, side_by_side
 from draftmark.bench.report.table import table
-from draftmark.bench.result import RunResult, RunState
+from draftmark.bench.result import Role, RunResult, RunState
 
 
 def run_markdown(run: RunResult) -> str:
-    parts = [f"## {run.run_id}", "", f"{cells.headline(run)}.", "", _stands(run), ""]
+    kind = f"{run.role.title()} run. " if run.role is not Role.MEASURE else ""
+    parts = [f"## {run.run_id}", "", f"{kind}{cells.headline(run)}.", "", _stands(run), ""]
     if run.state is RunState.COMPLETE:
         parts += [_distributions(run), "", _figures(run), ""]
     parts += [*_counts(run), "", *_gates(run), "", *_footing(run)]

@@ -12,6 +12,7 @@ from draftmark.bench.ask import Ask, Asker, Reply
 from draftmark.bench.single_file import read_value
 from draftmark.bench.suite.case import Case
 from draftmark.bench.suite.judge import faults_of
+from draftmark.core.errors import ConfigError
 
 
 class SuiteRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,13 +35,15 @@ class SuiteRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`suite.json`."""
+    """`suite.json`. `stopped` says why not all cases were asked: what was not asked has not failed,
+    and then nothing is said of the whole."""
 
     schema: Literal["bench.suite/1"] = "bench.suite/1"
     model: str
     start_id: str | None
     passed: int
     failed: int
+    stopped: str | None = None
     rows: list[SuiteRow]
 
 
@@ -67,13 +70,17 @@ def run_suite(
         start_id=start_id,
         passed=passed,
         failed=len(rows) - passed,
+        stopped=asker.stopped,
         rows=rows,
     )
 
 
 def read_suite(path: Path) -> SuiteResult:
-    """Raises `ConfigError` for what is no `suite.json`."""
-    return read_value(path, SuiteResult)
+    """Raises `ConfigError` for what is no `suite.json`, and for one that broke off."""
+    found = read_value(path, SuiteResult)
+    if found.stopped is not None:
+        raise ConfigError(f"{path} is partial ({found.stopped}): nothing is compared with it")
+    return found
 
 
 def _ask(asker: Asker, case: Case) -> Ask:

@@ -9,7 +9,7 @@ from draftmark.bench.profile import load_profile
 from draftmark.bench.result import Role, RunResult, RunState
 from draftmark.bench.screen import Ui, open_screen
 from draftmark.bench.session import Work, open_session, work_of
-from draftmark.bench.single_file import write_value
+from draftmark.bench.single_file import check_new, write_value
 from draftmark.cli.arguments import CommandParser
 from draftmark.cli.bench.profile_run import show
 from draftmark.cli.bench.server_flags import (
@@ -49,6 +49,8 @@ def run(argv: list[str]) -> int:
     work = work_of(load_profile(given.profile))
     base = given.run_id or new_name(work.profile.name)
     ui = Ui(given.ui)
+    kept = given.out / f"{base}.json"
+    check_new(kept)
     runs: list[RunResult] = []
     with open_screen(ui, steps=len(seeds)) as screen:
         session = open_session(settings_from(given, ["killer", *argv]), screen)
@@ -62,7 +64,7 @@ def run(argv: list[str]) -> int:
             if result.state is RunState.PARTIAL:
                 break
     killer = judge_killer(runs, bound=given.bound, waive=given.waive)
-    write_value(given.out / f"{base}.json", killer)
+    write_value(kept, killer)
     if ui is not Ui.JSON:
         show(runs)
     say_gates(killer.gates)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from draftmark.bench.ask import Reply
-from draftmark.bench.quality import compare_quality, read_quality, run_quality, run_quick
+from draftmark.bench.quality import (
+    check_reference,
+    compare_quality,
+    read_quality,
+    run_quality,
+    run_quick,
+)
 from draftmark.bench.quality.gates import no_degenerate, non_inferior, same_start
 from draftmark.bench.quality.problems import Problem, read_arithmetic, read_gsm8k, read_problems
 from draftmark.bench.screen import Screen, Ui, open_screen
@@ -75,6 +81,9 @@ def run(argv: list[str]) -> int:
             return _quick(session, given.out)
         problems = _problems(given.task, given.data, given.problems, given.n, given.shots)
         reference = None if given.ref is None else read_quality(given.ref)
+        if reference is not None:
+            check_reference(reference, problems, task=given.task)
+        speed = None if given.run is None else load_run(given.run)
         asker = session.asker()
         result = run_quality(
             asker,
@@ -87,14 +96,15 @@ def run(argv: list[str]) -> int:
         )
     path = given.out / new_name(given.task, "quality.json")
     write_value(path, result)
-    paired = None if reference is None else compare_quality(result, reference)
+    paired = None
+    if reference is not None and not result.failed:
+        paired = compare_quality(result, reference)
     print(f"{quality_text(result, paired)}\nkept in {path}")
     gates = [no_degenerate(result, evidence=path.name)]
     if reference is not None:
         gates.append(non_inferior(paired, margin=given.margin, evidence=path.name))
-    if given.run is not None:
-        start_id = load_run(given.run).start_id
-        gates.append(same_start(result, start_id, evidence=path.name))
+    if speed is not None:
+        gates.append(same_start(result, speed.start_id, evidence=path.name))
     say_gates(gates)
     return of_questions(asker, gates)
 

@@ -44,7 +44,7 @@ def run(argv: list[str]) -> int:
     path = given.out / new_name("suite.json")
     write_value(path, result)
     print(f"{suite_table(result)}\nkept in {path}")
-    if baseline is None:
+    if baseline is None or result.stopped is not None:
         return of_answers(asker, holds=not result.failed)
     compared = compare_suites(result, baseline)
     print(suite_comparison_table(compared))
