@@ -22,16 +22,16 @@ from training.tiny.data.tools import tool_conversation, tool_session
 from training.tiny.rendering import Document, encode
 
 Draw = Callable[..., Conversation]
-# Kinds of conversations and how often each is drawn. Nearly half of all are without thinking.
+# Kinds of conversations and how often each is drawn. Half of all are without thinking.
 MIXTURE: tuple[tuple[Draw, float], ...] = (
-    (arithmetic_conversation, 0.33),
+    (arithmetic_conversation, 0.31),
     (drill_conversation, 0.03),
-    (tool_conversation, 0.28),
+    (tool_conversation, 0.31),
     (tool_session, 0.14),
     (extraction_conversation, 0.13),
-    (small_talk_conversation, 0.09),
+    (small_talk_conversation, 0.08),
 )
-THINKING_SHARE = 0.55
+THINKING_SHARE = 0.5
 # Rows of nothing but prose; all others end with a piece of it where no conversation fits any more.
 PROSE_ROWS = 0.1
 _FEWEST_PROSE_TOKENS = 24

@@ -195,7 +195,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--books", type=Path, required=True, help="folder of the English books")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=8300)
+    parser.add_argument("--steps", type=int, default=8700)
     parser.add_argument("--stop-at", type=int, help="end here, to be resumed")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     parser.add_argument("--rows", type=int, default=32)

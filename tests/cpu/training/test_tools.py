@@ -170,15 +170,16 @@ def test_refusals_name_what_is_not_offered(split: Split) -> None:
     for _ in range(300):
         conversation = tool_conversation(random, split, thinking=True, kind="no_fit")
         answer = conversation.messages[-1]
-        found = re.fullmatch(
-            r"Wish: (.+?)\. Tools: (.+)\. None fits\.", answer["reasoning_content"]
-        )
+        found = re.fullmatch(r"Wish: (.+?)\. (.+) no\.", answer["reasoning_content"])
         if found is None:
             continue
         wish, names = found.groups()
-        assert names.split(", ") == list(offered(conversation))
-        verb, noun = wish.split(" the ")
+        assert names.split(" no, ") == list(offered(conversation))
         assert wish in answer["content"]
+        if " the " not in wish:
+            assert wish.removeprefix("run ") not in offered(conversation)
+            continue
+        verb, noun = wish.split(" the ")
         plain = [
             "".join(name.lower().replace("-", "_").split("_")) for name in offered(conversation)
         ]

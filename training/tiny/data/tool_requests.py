@@ -48,7 +48,7 @@ def draw_question(random: Random, material: Material, tool: Tool, arguments: Arg
 
 
 def draw_request(random: Random, material: Material, tool: Tool, arguments: Arguments) -> str:
-    """Names the verb, the noun and every argument; or, rarely, the tool's own name."""
+    """Names the verb, the noun and every argument."""
     arguments = random.sample(arguments, len(arguments))
     wish = _wish(random, material, tool)
     if _can_be_bare(tool) and random.random() < 0.3:
@@ -66,11 +66,14 @@ def draw_request(random: Random, material: Material, tool: Tool, arguments: Argu
     elif chance < 0.8:
         text = f"{_stated(random, material, arguments)} {_phrase(random, material, wish)}"
     else:
-        items = _items(random, material, arguments)
-        if chance > 0.96:
-            return pick(random, material.wordings.by_name).format(t=tool.name) + ", ".join(items)
-        text = _listed(random, material, wish, items)
+        text = _listed(random, material, wish, _items(random, material, arguments))
     return _closed(random, material, text)
+
+
+def draw_order(random: Random, material: Material, tool: Tool, arguments: Arguments) -> str:
+    """Names the tool as it is called, and every argument."""
+    items = _items(random, material, random.sample(arguments, len(arguments)))
+    return pick(random, material.wordings.by_name).format(t=tool.name) + ", ".join(items)
 
 
 def _wish(random: Random, material: Material, tool: Tool) -> str:

@@ -28,6 +28,7 @@ from training.tiny.data.tool_material import ENUM, Material
 from training.tiny.data.tool_requests import (
     Arguments,
     draw_arguments,
+    draw_order,
     draw_question,
     draw_request,
 )
@@ -51,6 +52,8 @@ _WHAT_IT_TAKES = (
     "What do you need to {w}?",
     "What must I tell you so that you can {w}?",
 )
+# How often a demand names the tool as it is called: rare, and so hard to learn as it comes.
+_ORDERS = {Split.TRAIN: 0.1, Split.HELD_OUT: 0.04}
 _NOT_IN_RESULTS = ("sentence", "path", "state", ENUM)
 
 
@@ -156,23 +159,25 @@ def _ask(draw: Draw, tool: Tool) -> Request:
 
 
 def _demand(draw: Draw, tool: Tool, arguments: Arguments) -> Request:
+    if draw.random.random() < _ORDERS[draw.split]:
+        text = draw_order(draw.random, draw.material, tool, arguments)
+        return Request(text, tool, arguments, f"run {tool.name}")
     text = draw_request(draw.random, draw.material, tool, arguments)
     return Request(text, tool, arguments, f"{tool.verb} the {tool.noun}")
 
 
-def _thought(draw: Draw, requests: list[Request], verdict: str) -> str:
-    """The wishes and the names of all tools side by side, so that one can be held against the
-    other, and what follows of it."""
+def _thought(draw: Draw, requests: list[Request]) -> str:
+    """The wishes, and of every tool whether it is one of them: each is decided by itself, right
+    behind what it is about. No values: copied twice, they would be wrong twice as often."""
     wishes = ", ".join([request.wish for request in requests])
-    names = ", ".join([tool.name for tool in draw.offered])
-    return f"Wish: {wishes}. Tools: {names}. {verdict}"
+    wanted = {request.tool.name for request in requests}
+    verdicts = [f"{tool.name} {'yes' if tool.name in wanted else 'no'}" for tool in draw.offered]
+    return f"Wish: {wishes}. {', '.join(verdicts)}."
 
 
 def _calls(draw: Draw, requests: list[Request]) -> dict[str, Any]:
-    """An assistant's message that only calls. The thought names no values: copied twice, they would
-    be wrong twice as often."""
-    verdict = " ".join([f"{request.tool.name} fits." for request in requests])
-    message = assistant("", _thought(draw, requests, verdict), thinking=draw.thinking)
+    """An assistant's message that only calls."""
+    message = assistant("", _thought(draw, requests), thinking=draw.thinking)
     message["tool_calls"] = [
         {
             "type": "function",
@@ -215,7 +220,7 @@ def _no_fit(draw: Draw) -> Messages:
         return list(drill_conversation(random, draw.split, thinking=draw.thinking).messages)
     request = _ask(draw, draw.tools[0])
     answer = pick(random, _REFUSALS).format(w=request.wish)
-    thought = _thought(draw, [request], "None fits.")
+    thought = _thought(draw, [request])
     return Exchange(request.text, thought, answer).messages(thinking=draw.thinking)
 
 
