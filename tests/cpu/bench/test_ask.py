@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -136,7 +137,9 @@ def test_a_living_server_that_breaks_every_answer_is_not_asked_for_ever() -> Non
         asker = _asker(truth.url)
         asked = asker.chat([{"role": "user", "content": "x"}], stream=True)
         replies = asker.ask([asked] * 20, in_flight=2)
-    assert replies[-1].problem.startswith("client_error: not sent: the last 5 requests failed")
+    # Answers of the same round may break while one of them is looked into.
+    told = re.search(r"^client_error: not sent: the last (\d) requests failed", replies[-1].problem)
+    assert told is not None and 5 <= int(told[1]) <= 6
 
 
 def test_refused_requests_of_a_living_server_are_all_asked() -> None:
