@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from draftmark.core.errors import Overloaded, Unavailable
-from draftmark.core.messages import EngineState, EngineStats, RequestOutput
+from draftmark.core.messages import DraftStats, DraftUse, EngineState, EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.resolve import load_config, resolve
 from draftmark.core.start import DeviceFacts, ModelFacts
@@ -46,13 +46,22 @@ class Live:
     prefill_left: int
     done: int = 0
     is_running: bool = False
+    windows: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def drafts(self) -> DraftUse | None:
+        return DraftUse(self.windows, self.drafted, self.accepted) if self.windows else None
 
 
 @dataclass
 class FakeEngine:
     """`tokens_a_step`, `prefill_steps` and `capacity` shape the course of events; `fail_after` ends
     each request with an error after so many tokens; `refuse` ends it at once with status 400;
-    `stacks_text` None is an engine that does not answer.
+    `stacks_text` None is an engine that does not answer. With `draft_tokens` each step after a
+    request's first is a window of so many drafts, or as many as the request wants: what it emits
+    beyond one token was accepted. `drafts` are the totals that it tells.
     """
 
     answer: Callable[[Request], list[int]] = hashed_answer
@@ -64,6 +73,8 @@ class FakeEngine:
     fail_after: int | None = None
     refuse: str = ""
     cached_tokens: int = 0
+    draft_tokens: int = 0
+    drafts: DraftStats | None = None
     stacks_text: str | None = "fake stacks\n"
 
     def __post_init__(self) -> None:
@@ -99,6 +110,7 @@ class FakeEngine:
             slots_total=self.capacity,
             slots_free=self.capacity - running,
             aborts=len(self.abort_calls),
+            drafts=self.drafts,
         )
 
     def new_ids(self, count: int) -> list[int]:
@@ -198,6 +210,7 @@ class FakeEngine:
             return
         fresh = live.answer[live.done : live.done + self.tokens_a_step]
         is_first = live.done == 0
+        self._count_drafts(live, len(fresh))
         live.done += len(fresh)
         if self.fail_after is not None and live.done > self.fail_after:
             self._end(live, FinishReason.ERROR, error="injected fault")
@@ -217,15 +230,25 @@ class FakeEngine:
             if prompt is not None and is_first
             else None,
             self.cached_tokens if is_first else -1,
+            drafts=live.drafts if finish or live.request.sampling.stop else None,
         )
         live.stream.push(output)
         if finish is not None:
             self._forget(live)
 
+    def _count_drafts(self, live: Live, emitted: int) -> None:
+        wanted = live.request.sampling.draft_tokens
+        drafts = self.draft_tokens if wanted is None else wanted
+        if drafts and live.done:
+            live.windows += 1
+            live.drafted += drafts
+            live.accepted += emitted - 1
+
     def _end(self, live: Live, reason: FinishReason, *, error: str = "", status: int = 500) -> None:
-        live.stream.push(
-            RequestOutput(live.request.id, [], reason, error=error, error_status=status)
+        output = RequestOutput(
+            live.request.id, [], reason, error=error, error_status=status, drafts=live.drafts
         )
+        live.stream.push(output)
         self._forget(live)
 
     def _forget(self, live: Live) -> None:
@@ -255,6 +278,7 @@ class FakeEngine:
             "max_context": CONTEXT,
             "eos_ids": [EOS],
             "max_running": self.capacity,
+            "draft_tokens": self.draft_tokens,
             "resolved": _resolved(),
         }
 

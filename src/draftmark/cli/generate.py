@@ -19,6 +19,7 @@ from draftmark.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from draftmark import Engine
+    from draftmark.engine.results import Completion
 
 _MAX_TOKENS = 128
 
@@ -43,25 +44,23 @@ def run(argv: list[str]) -> int:
     with open_engine(given) as engine:
         start_s = time.monotonic() - began
         if given.json:
-            print(json.dumps(_complete(engine, prompt, sampling, start_s=start_s)))
+            [answer] = engine.generate(prompt, **sampling)
+            print(json.dumps(answer_record(answer, start_s=start_s)))
         else:
             _stream(engine, prompt, sampling)
     return 0
 
 
-def _complete(
-    engine: Engine, prompt: str, sampling: dict[str, Any], *, start_s: float
-) -> dict[str, Any]:
+def answer_record(answer: Completion, *, start_s: float) -> dict[str, Any]:
     """What `--json` prints. `start_s` is the time until the engine was ready."""
-    [answer] = engine.generate(prompt, **sampling)
+    usage = dataclasses.asdict(answer.usage)
+    if usage["speculation"] is None:
+        del usage["speculation"]
     return {
         "text": answer.text,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,
-        "usage": {
-            **dataclasses.asdict(answer.usage),
-            "total_tokens": answer.usage.total_tokens,
-        },
+        "usage": {**usage, "total_tokens": answer.usage.total_tokens},
         "timings": {**dataclasses.asdict(answer.timings), "start_s": start_s},
     }
 

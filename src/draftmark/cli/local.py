@@ -14,6 +14,7 @@ from draftmark import Engine
 from draftmark.cli.arguments import declared_from, given_from
 from draftmark.cli.talk import Message, Piece
 from draftmark.core.errors import DraftmarkError, EngineFailure
+from draftmark.engine.results import Speculation
 
 _KEPT_LINES = 200
 
@@ -86,4 +87,10 @@ class LocalTalker:
         for delta in deltas:
             count += len(delta.token_ids)
             finish = None if delta.finish is None else delta.finish.value
-            yield Piece(text=delta.text, num_tokens=count, finish=finish)
+            drafts = Speculation.of([delta.drafts])
+            yield Piece(
+                text=delta.text,
+                num_tokens=count,
+                acceptance_length=None if drafts is None else drafts.acceptance_length,
+                finish=finish,
+            )

@@ -88,7 +88,7 @@ class RemoteTalker:
                 if response.status_code != 200:
                     response.read()
                     raise refusal(response)
-                yield from map(_piece, _events(response))
+                yield from map(read_piece, _events(response))
         except httpx.HTTPError as error:
             raise lost(self._url, error) from error
 
@@ -123,12 +123,17 @@ def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
     raise EngineFailure("the server ended the stream before the answer was complete")
 
 
-def _piece(event: dict[str, Any]) -> Piece:
+def read_piece(event: dict[str, Any]) -> Piece:
+    """What one event of the stream says."""
     choices = event.get("choices") or [{}]
     usage = event.get("usage") or {}
+    # Ours alone: another server may mean something else by it.
+    speculation = usage.get("speculation")
+    length = speculation.get("acceptance_length") if isinstance(speculation, dict) else None
     return Piece(
         text=(choices[0].get("delta") or {}).get("content") or "",
         num_tokens=usage.get("completion_tokens"),
+        acceptance_length=length if isinstance(length, float) else None,
         finish=choices[0].get("finish_reason"),
     )
 

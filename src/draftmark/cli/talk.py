@@ -26,10 +26,12 @@ Ctrl-C         stop the answer"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some text of an answer. `num_tokens` counts the answer so far where the source tells it."""
+    """Some text of an answer. `num_tokens` counts the answer so far where the source tells it,
+    `acceptance_length` is the tokens of a window of drafts where there were any."""
 
     text: str = ""
     num_tokens: int | None = None
+    acceptance_length: float | None = None
     finish: str | None = None
 
 
@@ -55,6 +57,7 @@ class _Answer:
     asked_at: float
     text: str = ""
     num_tokens: int | None = None
+    acceptance_length: float | None = None
     finish: str | None = None
     first_at: float | None = None
     last_at: float = 0.0
@@ -66,6 +69,7 @@ class _Answer:
         self.finish = piece.finish or self.finish
         if piece.num_tokens is not None:
             self.num_tokens = piece.num_tokens
+        self.acceptance_length = piece.acceptance_length or self.acceptance_length
         if self.first_at is None and (piece.text or piece.num_tokens):
             self.first_at, self.first_tokens = now, piece.num_tokens or 1
         self.last_at = now
@@ -79,6 +83,8 @@ class _Answer:
             if later > 0 and self.last_at > self.first_at:
                 parts.append(f"{later / (self.last_at - self.first_at):.1f} tok/s")
             parts.append(f"first after {self.first_at - self.asked_at:.2f} s")
+        if self.acceptance_length is not None:
+            parts.append(f"acceptance length {self.acceptance_length:.2f}")
         if self.is_stopped:
             parts.append("stopped")
         elif self.finish == "length":

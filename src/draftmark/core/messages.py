@@ -66,7 +66,8 @@ class RequestOutput(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `cached_tokens` (prompt tokens restored from the prefix cache) is set on the first output.
     `error` says why when `finish` is `error`. An end by `Finish` is confirmed here too, with no
-    tokens. `drafts` is set on the last output of a request that had any.
+    tokens. `drafts` is set on the last output of a request that had any; on other outputs of one
+    with stop strings it says what there was so far, as that end is first seen where text is.
     """
 
     id: int

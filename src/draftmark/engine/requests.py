@@ -18,11 +18,13 @@ from draftmark.text.stop import check_stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
-    """What a request must fit, from the ready record."""
+    """What a request must fit, from the ready record. `max_drafts` is what the server makes at most
+    for a row of a step."""
 
     vocab_size: int
     max_context: int
     eos_ids: tuple[int, ...]
+    max_drafts: int = 0
 
     @classmethod
     def from_ready(cls, ready: dict[str, object]) -> ModelLimits:
@@ -30,6 +32,7 @@ class ModelLimits:
             vocab_size=msgspec.convert(ready["vocab_size"], int),
             max_context=msgspec.convert(ready["max_context"], int),
             eos_ids=msgspec.convert(ready["eos_ids"], tuple[int, ...]),
+            max_drafts=msgspec.convert(ready["draft_tokens"], int),
         )
 
 
@@ -55,6 +58,7 @@ class RequestMaker:
     ) -> Request:
         """Raises `RequestError` naming the field, or `ContextOverflow`."""
         sampling.validate(vocab_size=self.limits.vocab_size)
+        self._check_drafts(sampling.draft_tokens or 0)
         check_stop(sampling.stop)
         self.check_prompt(prompt_ids)
         sampling = self._with_max_tokens(sampling, len(prompt_ids))
@@ -84,6 +88,20 @@ class RequestMaker:
                 f"the prompt has {len(prompt_ids)} tokens, the context is "
                 f"{self.limits.max_context}: nothing could be generated",
                 param=param,
+            )
+
+    def _check_drafts(self, wanted: int) -> None:
+        most = self.limits.max_drafts
+        if wanted and not most:
+            raise RequestError(
+                f"draft_tokens is {wanted}, but this server makes no drafts (--draft none, or "
+                "--draft-tokens 0); leave it out or give 0",
+                param="draft_tokens",
+            )
+        if wanted > most:
+            raise RequestError(
+                f"draft_tokens is {wanted}, this server makes at most {most} (--draft-tokens)",
+                param="draft_tokens",
             )
 
     def _with_max_tokens(self, sampling: SamplingParams, num_prompt: int) -> SamplingParams:

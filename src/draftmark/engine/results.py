@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 
 from draftmark.core.errors import DraftmarkError, EngineFailure, RequestError, Unavailable
+from draftmark.core.messages import DraftUse
 from draftmark.core.request import FinishReason
 from draftmark.core.step import TokenLogprobs
 from draftmark.engine.textstream import TextDelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What became of an answer's drafts. `windows` are the rows of steps that had any: each emits
+    the drafts it accepted and one token more, `acceptance_length` in the mean. What a stop string
+    cuts off the last window was accepted all the same; `completion_tokens` do not count it.
+    """
+
+    windows: int
+    draft_tokens: int
+    accepted_tokens: int
+    acceptance_length: float
+
+    @classmethod
+    def of(cls, uses: Iterable[DraftUse | None]) -> Speculation | None:
+        """Of several answers together; None where none had drafts."""
+        had = [use for use in uses if use is not None]
+        if not had:
+            return None
+        windows, accepted = sum(use.windows for use in had), sum(use.accepted for use in had)
+        return cls(
+            windows=windows,
+            draft_tokens=sum(use.drafted for use in had),
+            accepted_tokens=accepted,
+            acceptance_length=round(1 + accepted / windows, 4),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens. `cached_tokens` of the prompt came from the prefix cache."""
+    """Tokens. `cached_tokens` of the prompt came from the prefix cache. `speculation` is None where
+    nothing was drafted."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    speculation: Speculation | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -80,7 +110,10 @@ async def collect(deltas: AsyncIterable[TextDelta], *, num_prompt: int) -> Compl
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         usage=Usage(
-            prompt_tokens=num_prompt, completion_tokens=len(token_ids), cached_tokens=cached
+            prompt_tokens=num_prompt,
+            completion_tokens=len(token_ids),
+            cached_tokens=cached,
+            speculation=Speculation.of([last.drafts]),
         ),
         timings=Timings(first_token_s=first_token_s, total_s=time.monotonic() - began),
     )

@@ -390,4 +390,7 @@ def _about_run(resolved: Resolved) -> dict[str, object]:
         "prefill_tokens": resolved.prefill_tokens,
         "dtype": resolved.dtype,
         "dtype_source": str(dtype),
+        "draft": resolved.config.speculation.draft,
+        "draft_tokens": resolved.draft_tokens,
+        "adapts_drafts": resolved.adapts_drafts,
     }

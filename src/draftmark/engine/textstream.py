@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from draftmark.core.messages import RequestOutput
+from draftmark.core.messages import DraftUse, RequestOutput
 from draftmark.core.request import FinishReason
 from draftmark.core.step import TokenLogprobs
 from draftmark.engine.stream import OutputStream
@@ -26,6 +26,7 @@ class TextDelta:
 
     `logprobs` runs beside `token_ids` when they were asked for. `cached_tokens` is -1 but in the
     first delta. `finish` is set on the last delta only; `matched` is the stop string that ended it.
+    `drafts` is what speculation gave so far, as far as it is known: on the last delta it is.
     `error` and `error_status` belong to finish `error`.
     """
 
@@ -36,6 +37,7 @@ class TextDelta:
     cached_tokens: int = -1
     finish: FinishReason | None = None
     matched: str | None = None
+    drafts: DraftUse | None = None
     error: str = ""
     error_status: int = 500
 
@@ -56,18 +58,21 @@ class TextAssembler:
         skip_special_tokens: bool = True,
     ) -> None:
         self.num_tokens = 0
+        self._drafts: DraftUse | None = None
         self._has_stop = bool(stop)
         self._min_tokens = min_tokens
         self._detokenizer = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
         self._matcher = StopMatcher(stop)
 
     def feed(self, output: RequestOutput) -> TextDelta:
+        self._drafts = output.drafts or self._drafts
         delta = TextDelta(
             token_ids=output.token_ids,
             logprobs=output.logprobs,
             prompt_logprobs=output.prompt_logprobs,
             cached_tokens=output.cached_tokens,
             finish=output.finish,
+            drafts=self._drafts,
             error=output.error,
             error_status=output.error_status,
         )

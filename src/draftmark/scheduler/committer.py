@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.spec import PAGE_TOKENS
-from draftmark.core.messages import RequestOutput
+from draftmark.core.messages import DraftUse, RequestOutput
 from draftmark.core.request import FinishReason
 from draftmark.core.step import PromptLogprobs, ResultRow, StepResult, TokenLogprobs
 from draftmark.core.topology import Topology
@@ -71,7 +71,8 @@ class Committer:
             sequence.length = row.length
             if len(emitted) < width:
                 self._lower_bound(sequence)
-            outputs.append(RequestOutput(sequence.id, emitted, None, row.logprobs))
+            drafts = _drafts_so_far(sequence) if width > 1 else None
+            outputs.append(RequestOutput(sequence.id, emitted, None, row.logprobs, drafts=drafts))
         if step.verify and width == step.drafts + 1 and not step.chunks:
             self._draft_count.observe(
                 step.drafts, rows=len(rows), context=step.context, ms=result.run_us / 1e3
@@ -234,8 +235,8 @@ def _output(
     logprobs: list[TokenLogprobs] | None,
 ) -> RequestOutput:
     """An output; the first one also says what is said once."""
+    drafts = sequence.draft_use if finish is not None else _drafts_so_far(sequence)
     if not sequence.is_first_output:
-        drafts = sequence.draft_use if finish is not None else None
         return RequestOutput(sequence.id, tokens, finish, logprobs, drafts=drafts)
     wants_prompt = sequence.wants_prompt_logprobs
     sequence.is_first_output = False
@@ -246,8 +247,13 @@ def _output(
         logprobs,
         sequence.prompt_logprobs if wants_prompt else None,
         sequence.cached_tokens,
-        drafts=sequence.draft_use if finish is not None else None,
+        drafts=drafts,
     )
+
+
+def _drafts_so_far(sequence: Sequence) -> DraftUse | None:
+    """What an output says that is not the last one."""
+    return sequence.draft_use if sequence.request.sampling.stop else None
 
 
 def _gather(sequence: Sequence, chunk: Chunk, part: PromptLogprobs | None) -> None:

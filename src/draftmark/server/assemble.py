@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
+from draftmark.core.messages import DraftUse
 from draftmark.core.request import FinishReason
 from draftmark.core.step import TokenLogprobs
+from draftmark.engine.results import Speculation
 from draftmark.engine.textstream import TextDelta
 from draftmark.server.logprobs import (
     TextLogprobBuilder,
@@ -58,11 +62,13 @@ class Piece:
 
 
 class ChoiceAssembler:
-    """Turns the deltas of one choice into pieces. `completion_tokens` counts as usage does."""
+    """Turns the deltas of one choice into pieces. `completion_tokens` counts as usage does,
+    `drafts` is what speculation gave as far as it is known."""
 
     def __init__(self, choice: Choice, *, shown: Shown, tokenizer: Tokenizer) -> None:
         self.completion_tokens = 0
         self.cached_tokens = 0
+        self.drafts: DraftUse | None = None
         self._choice = choice
         self._shown = shown
         self._tokenizer = tokenizer
@@ -83,6 +89,7 @@ class ChoiceAssembler:
         """The piece of a delta, or None when there is nothing in it to show."""
         self.completion_tokens += len(delta.token_ids)
         self.cached_tokens = max(self.cached_tokens, delta.cached_tokens)
+        self.drafts = delta.drafts
         self._prompt_entries += delta.prompt_logprobs or []
         if not delta.token_ids and delta.finish is None:
             return None  # prompt logprobs of a chunk: they are shown together
@@ -166,4 +173,5 @@ def usage_of(assemblers: list[ChoiceAssembler], prepared: Prepared) -> Usage:
         prompt_tokens_details=PromptTokensDetails(
             sum(assemblers[index].cached_tokens for index in first_ones)
         ),
+        speculation=Speculation.of(assembler.drafts for assembler in assemblers) or UNSET,
     )

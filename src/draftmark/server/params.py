@@ -20,6 +20,10 @@ from draftmark.server.protocol import ChatRequest, CompletionRequest, Generation
 MAX_N = 128
 _INT32_MAX = 2**31 - 1
 _TO_INT64 = 2**63
+_AS_GIVEN = (
+    *("presence_penalty", "frequency_penalty", "seed", "ignore_eos", "min_tokens"),
+    "draft_tokens",
+)
 _NO_ID = 0  # the engine's client gives ids out, at submission
 
 
@@ -111,9 +115,7 @@ def _sampling(
 ) -> SamplingParams:
     """The request's values, and the model's defaults for those it leaves out."""
     given = {
-        name: getattr(request, name)
-        for name in ("presence_penalty", "frequency_penalty", "seed", "ignore_eos", "min_tokens")
-        if getattr(request, name) is not None
+        name: getattr(request, name) for name in _AS_GIVEN if getattr(request, name) is not None
     }
     for name, default in model.defaults.sampling.items():
         value = getattr(request, name)

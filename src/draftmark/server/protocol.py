@@ -23,7 +23,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What chat and completions have in common."""
+    """What chat and completions have in common. `draft_tokens` is ours: the most drafts of a step,
+    which change the speed and no token."""
 
     model: str | None = None
     n: int | None = None
@@ -46,6 +47,7 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int | None = None
     max_tokens: int | None = None
     priority: int | None = None
+    draft_tokens: int | None = None
 
     prompt_logprobs: int | None = None
     return_token_ids: bool | None = None

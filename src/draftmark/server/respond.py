@@ -17,6 +17,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from draftmark.core.errors import DraftmarkError
+from draftmark.engine.results import Speculation
 from draftmark.server.answer import Answer
 from draftmark.server.assemble import Piece
 from draftmark.server.formats import Format
@@ -146,6 +147,8 @@ class AnswerResponse(HttpResponse):
             "cached_tokens": usage.prompt_tokens_details.cached_tokens,
             "completion_tokens": usage.completion_tokens,
         }
+        if isinstance(usage.speculation, Speculation):
+            self._log.fields["acceptance_length"] = usage.speculation.acceptance_length
         if self._log_prompts:
             prompts = [
                 choice.prompt.text or choice.prompt.ids for choice in self._answer.prepared.choices

@@ -8,16 +8,23 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from draftmark.engine.results import Speculation
+
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """`speculation` is ours, and there where anything was drafted. OpenAI's counts of accepted
+    and rejected predictions are of text that a client predicts, and the rejected ones are part of
+    `completion_tokens`: drafts are neither."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    speculation: Speculation | UnsetType = UNSET
 
 
 class AlternativeLogprob(msgspec.Struct, frozen=True):

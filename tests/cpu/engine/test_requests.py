@@ -8,7 +8,7 @@ from draftmark.core.errors import ContextOverflow, RequestError
 from draftmark.core.request import MAX_STOP_IDS, SamplingParams
 from draftmark.engine.requests import ModelLimits, RequestMaker
 
-LIMITS = ModelLimits(vocab_size=100, max_context=20, eos_ids=(2, 3))
+LIMITS = ModelLimits(vocab_size=100, max_context=20, eos_ids=(2, 3), max_drafts=3)
 
 
 def _maker() -> RequestMaker:
@@ -48,6 +48,8 @@ def test_stop_ids_are_the_models_and_the_clients() -> None:
         ([1], SamplingParams(stop=("x" * 2000,)), "stop", ("2000",)),
         ([1], SamplingParams(top_p=0.0), "top_p", ()),
         ([1], SamplingParams(stop_token_ids=(100,)), "stop_token_ids", ("100",)),
+        ([1], SamplingParams(draft_tokens=4), "draft_tokens", ("4", "3")),
+        ([1], SamplingParams(draft_tokens=9), "draft_tokens", ("9", "8")),
         (
             [1],
             SamplingParams(stop_token_ids=tuple(range(10, 10 + MAX_STOP_IDS))),

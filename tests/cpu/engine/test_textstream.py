@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftmark.core.messages import RequestOutput
+from draftmark.core.messages import DraftUse, RequestOutput
 from draftmark.core.request import FinishReason
 from draftmark.core.step import TokenLogprobs
 from draftmark.engine.stream import OutputStream
@@ -172,6 +173,25 @@ async def test_a_stop_string_ends_the_request_in_the_engine() -> None:
     assert ender.finished == [(7, 3, FinishReason.STOP)]
     stream.abandon()
     assert not ender.aborted
+
+
+async def test_drafts_are_those_up_to_the_output_with_the_stop_string() -> None:
+    outputs = [
+        msgspec.structs.replace(output, drafts=DraftUse(count, 3 * count, count) if count else None)
+        for count, output in enumerate(_outputs(TOKENIZER.encode("abcdef"), [1, 2, 3, 4]))
+    ]
+    assembler = TextAssembler(TOKENIZER, stop=("c",))
+    one_by_one = [assembler.feed(output) for output in outputs[:3]]
+    [joined] = [delta async for delta in _stream(outputs, _Ender(), stop=("c",))]
+    for last in (one_by_one[-1], joined):
+        assert (last.finish, last.drafts) == (FinishReason.STOP, DraftUse(2, 6, 2))
+
+
+async def test_an_end_without_a_word_on_drafts_keeps_what_was_said() -> None:
+    said = RequestOutput(7, TOKENIZER.encode("a"), drafts=DraftUse(1, 3, 0))
+    lost = RequestOutput(7, [], FinishReason.ERROR, error="gone")
+    [delta] = [delta async for delta in _stream([said, lost], _Ender())]
+    assert delta.drafts == said.drafts
 
 
 async def test_an_abandoned_stream_aborts_once() -> None:
