@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from draftmark.core.messages import EngineState, EngineStats
 from draftmark.core.request import FinishReason
+from draftmark.server.draft_metrics import draft_metrics
 
 _SECONDS = tuple(base * 10.0**power for power in range(-3, 3) for base in (1, 2, 3, 5, 7))
 _TOKENS = tuple(base * 10.0**power for power in range(6) for base in (1, 2, 5))
@@ -241,6 +242,8 @@ class _EngineCollector(Collector):
                     metric.add_metric([self._model], figure.read(stats))
                     yield metric
         yield from self._of_stages(stats)
+        if stats.drafts is not None:
+            yield from draft_metrics(self._model, stats.drafts)
         state = GaugeMetricFamily(
             "draftmark_engine_state", "1 for the state it is in.", labels=["state"]
         )

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from draftmark.core.messages import DraftStats, EngineState, EngineStats
+from draftmark.server.metrics import Metrics
 from tests.fakes.api import CHAT, TEXT, Api, chat_body, events, open_api
 from tests.fakes.engine import EOS, LETTERS, FakeEngine
 
@@ -143,3 +146,83 @@ async def test_a_server_without_drafts_says_so(api: Api, path: str) -> None:
     for value in (0, None):
         response = await api.client.post(path, json=body_of(path, draft_tokens=value))
         assert response.status_code == 200
+
+
+TOTALS = DraftStats(
+    windows=10,
+    drafted=30,
+    accepted=16,
+    judged_at=[10, 8, 5],
+    accepted_at=[9, 5, 2],
+    turns=[4, 0, 1, 7],
+    gaps=2,
+    verify_us=1_500_000,
+    draft_us=250_000,
+    break_even=[1.25, 1.5, 1.75],
+    low_length=1.2,
+    num_low=3,
+)
+
+
+def scraped(drafts: DraftStats | None) -> dict[str, list[tuple[str, float]]]:
+    """Name -> (position or number of drafts, value), of what tells of drafts."""
+    stats = EngineStats(drafts=drafts)
+    metrics = Metrics(model="m", state=lambda: EngineState("ready"), stats=lambda: stats)
+    found: dict[str, list[tuple[str, float]]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            if "draft_" in sample.name or "spec_decode" in sample.name:
+                assert sample.labels["model_name"] == "m"
+                assert sample.name.endswith("_total") == (family.type == "counter")
+                label = sample.labels.get("position") or sample.labels.get("drafts", "")
+                found.setdefault(sample.name, []).append((label, sample.value))
+    return found
+
+
+def test_every_figure_of_drafts_is_there_under_our_names_and_vllms() -> None:
+    accepted = [("0", 9), ("1", 5), ("2", 2)]
+    assert scraped(TOTALS) == {
+        "draftmark_draft_windows_total": [("", 10)],
+        "draftmark_draft_tokens_total": [("", 30)],
+        "draftmark_draft_accepted_tokens_total": [("", 16)],
+        "draftmark_draft_judged_per_position_total": [("0", 10), ("1", 8), ("2", 5)],
+        "draftmark_draft_accepted_per_position_total": accepted,
+        "draftmark_draft_turns_total": [("0", 4), ("1", 0), ("2", 1), ("3", 7)],
+        "draftmark_draft_gaps_total": [("", 2)],
+        "draftmark_draft_verify_seconds_total": [("", 1.5)],
+        "draftmark_draft_seconds_total": [("", 0.25)],
+        "draftmark_draft_low_acceptance_alarms_total": [("", 3)],
+        "draftmark_draft_low_acceptance": [("", 1)],
+        "draftmark_draft_acceptance_length": [("", 2.6)],
+        "draftmark_draft_break_even_length": [("1", 1.25), ("2", 1.5), ("3", 1.75)],
+        "vllm:spec_decode_num_drafts_total": [("", 10)],
+        "vllm:spec_decode_num_draft_tokens_total": [("", 30)],
+        "vllm:spec_decode_num_accepted_tokens_total": [("", 16)],
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total": accepted,
+    }
+
+
+def test_counters_begin_at_zero_and_what_is_no_number_yet_is_left_out() -> None:
+    none = [0] * 3
+    fresh = DraftStats(
+        windows=0,
+        drafted=0,
+        accepted=0,
+        judged_at=none,
+        accepted_at=none,
+        turns=[0, *none],
+        gaps=0,
+        verify_us=0,
+        draft_us=0,
+        break_even=[],
+        low_length=None,
+        num_low=0,
+    )
+    found = scraped(fresh)
+    left_out = {"draftmark_draft_acceptance_length", "draftmark_draft_break_even_length"}
+    assert set(found) == set(scraped(TOTALS)) - left_out
+    assert all(value == 0 for samples in found.values() for _, value in samples)
+
+
+def test_where_no_drafts_are_made_nothing_is_said_of_them() -> None:
+    assert scraped(None) == {}
