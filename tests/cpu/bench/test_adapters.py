@@ -17,6 +17,8 @@ from draftmark.bench.result import Counters
 from draftmark.bench.truth.process import truth_process
 from draftmark.bench.truth.script import Script
 from draftmark.core.errors import ConfigError, ModelNotFound, Unavailable
+from draftmark.core.messages import DraftStats, EngineState, EngineStats
+from draftmark.server.metrics import Metrics
 from tests.fakes.scripted_http import Status, scripted_http
 
 MODELS = {"data": [{"id": "m", "max_model_len": 4096}, {"id": "other"}]}
@@ -135,6 +137,54 @@ def test_draftmark_without_drafts_is_known_to_verify_nothing(draft: str, steps: 
     with scripted_http(_routes(OURS) | {"GET /v1/engine/config": config}) as server:
         found = make_adapter("draftmark", server.url).before().counters
     assert (found.verify_steps, found.drafted, found.accepted) == (steps, steps, steps)
+
+
+DRAFTS = """\
+# TYPE draftmark_draft_windows counter
+draftmark_draft_windows_total{model_name="m"} 100.0
+# TYPE draftmark_draft_tokens counter
+draftmark_draft_tokens_total{model_name="m"} 250.0
+# TYPE draftmark_draft_accepted_tokens counter
+draftmark_draft_accepted_tokens_total{model_name="m"} 150.0
+# TYPE draftmark_draft_accepted_per_position counter
+draftmark_draft_accepted_per_position_total{model_name="m",position="0"} 90.0
+draftmark_draft_accepted_per_position_total{model_name="m",position="1"} 60.0
+"""
+
+
+def test_draftmark_tells_what_became_of_its_drafts() -> None:
+    with scripted_http(_routes(OURS + DRAFTS)) as server:
+        found = make_adapter("draftmark", server.url).before().counters
+    assert (found.verify_steps, found.drafted, found.accepted) == (100, 250, 150)
+    assert found.accepted_per_position == [90, 60]
+
+
+def test_the_names_are_those_of_the_server() -> None:
+    """What the adapter asks for is what a server that drafts exposes."""
+    stats = EngineStats(
+        drafts=DraftStats(
+            windows=100,
+            drafted=250,
+            accepted=150,
+            judged_at=[100, 90],
+            accepted_at=[90, 60],
+            turns=[0, 5, 95],
+            gaps=0,
+            verify_us=0,
+            draft_us=0,
+            break_even=[],
+            low_length=None,
+            num_low=0,
+        )
+    )
+    text = Metrics(model="m", state=lambda: EngineState("ready"), stats=lambda: stats).text()
+    with scripted_http(_routes(text.decode())) as server:
+        ours, vllms = (
+            make_adapter(name, server.url).before().counters for name in ("draftmark", "vllm")
+        )
+    for found in (ours, vllms):
+        assert (found.verify_steps, found.drafted, found.accepted) == (100, 250, 150)
+        assert found.accepted_per_position == [90, 60]
 
 
 def test_vllm_adds_engines_up_and_counts_drafts() -> None:

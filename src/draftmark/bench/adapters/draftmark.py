@@ -1,4 +1,8 @@
-"""draftmark: everything it runs with, and all of its counters."""
+"""draftmark: everything it runs with, and all of its counters.
+
+Its verify steps are those that had a draft: what it chose to run without any is not counted, so
+what they yield a step is more than tokens a step.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +48,8 @@ class DraftmarkAdapter(Adapter):
         )
 
     def _counters(self, metrics: Exposition) -> Counters:
-        """Verify steps and accepted drafts are none without drafts, and else unknown: it has no
-        such counters yet."""
-        drafts = 0 if self._drafts_nothing else None
+        """A server that makes no drafts does not speak of them: there are none then. One that does
+        and says nothing is of before it counted them."""
         prompt = metrics.count("draftmark_prompt_tokens_total")
         return Counters(
             requests=generating_requests(metrics),
@@ -55,10 +58,16 @@ class DraftmarkAdapter(Adapter):
             cached_tokens=metrics.count("draftmark_cached_tokens_total"),
             queried_tokens=prompt,
             preemptions=metrics.count("draftmark_preemptions_total"),
-            verify_steps=drafts,
-            drafted=drafts,
-            accepted=drafts,
+            verify_steps=self._of_drafts(metrics, "draftmark_draft_windows_total"),
+            drafted=self._of_drafts(metrics, "draftmark_draft_tokens_total"),
+            accepted=self._of_drafts(metrics, "draftmark_draft_accepted_tokens_total"),
+            accepted_per_position=metrics.by_position(
+                "draftmark_draft_accepted_per_position_total"
+            ),
         )
+
+    def _of_drafts(self, metrics: Exposition, name: str) -> int | None:
+        return 0 if self._drafts_nothing else metrics.count(name)
 
     def _sample(self, metrics: Exposition, t: int) -> Sample:
         return Sample(

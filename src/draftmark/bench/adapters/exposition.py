@@ -55,6 +55,14 @@ class Exposition:
         value = self.total(*names, **labels)
         return None if value is None else round(value)
 
+    def by_position(self, name: str) -> list[int] | None:
+        """Counts by their label `position`, from 0, engines added up; None where there are none."""
+        found = self.series(name)
+        if not found:
+            return None
+        last = max(int(one.labels["position"]) for one in found)
+        return [self.count(name, position=str(place)) or 0 for place in range(last + 1)]
+
     def largest(self, *names: str) -> float | None:
         """Of the engines, for shares, which do not add up."""
         for name in names:

@@ -52,7 +52,6 @@ class VllmAdapter(Adapter):
         )
 
     def _counters(self, metrics: Exposition) -> Counters:
-        places = metrics.series("vllm:spec_decode_num_accepted_tokens_per_pos_total")
         return Counters(
             requests=metrics.count("vllm:request_success_total"),
             prompt_tokens=metrics.count("vllm:prompt_tokens_total"),
@@ -67,7 +66,9 @@ class VllmAdapter(Adapter):
             verify_steps=metrics.count("vllm:spec_decode_num_drafts_total"),
             drafted=metrics.count("vllm:spec_decode_num_draft_tokens_total"),
             accepted=metrics.count("vllm:spec_decode_num_accepted_tokens_total"),
-            accepted_per_position=_per_position(metrics) if places else None,
+            accepted_per_position=metrics.by_position(
+                "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            ),
         )
 
     def _sample(self, metrics: Exposition, t: int) -> Sample:
@@ -87,13 +88,6 @@ def command_line(pid: int) -> list[str]:
     except OSError as error:
         raise ConfigError(f"--pid {pid}: {error.strerror}", param="pid") from error
     return masked_command(data.decode("utf-8", "replace").rstrip("\0").split("\0"))
-
-
-def _per_position(metrics: Exposition) -> list[int]:
-    """Accepted drafts by place in the draft, engines added up."""
-    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-    last = max(int(one.labels["position"]) for one in metrics.series(name))
-    return [metrics.count(name, position=str(place)) or 0 for place in range(last + 1)]
 
 
 def _pool_tokens(cache: dict[str, str]) -> int | None:

@@ -17,8 +17,8 @@ _COUNTERS = {
     "cached_tokens": ("draftmark_cached_tokens", "vllm:prefix_cache_hits"),
     "output_tokens": ("draftmark_output_tokens", "vllm:generation_tokens"),
     "preemptions": ("draftmark_preemptions", "vllm:num_preemptions"),
-    "verify_steps": ("", "vllm:spec_decode_num_drafts"),
-    "accepted": ("", "vllm:spec_decode_num_accepted_tokens"),
+    "verify_steps": ("draftmark_draft_windows", "vllm:spec_decode_num_drafts"),
+    "accepted": ("draftmark_draft_accepted_tokens", "vllm:spec_decode_num_accepted_tokens"),
 }
 
 
