@@ -91,7 +91,31 @@ class RecurrentSpec(msgspec.Struct, frozen=True, kw_only=True, tag="recurrent"):
         return self.value_heads * self.value_dim
 
 
-CacheSpec = AttentionSpec | RecurrentSpec
+class HiddenSpec(msgspec.Struct, frozen=True, kw_only=True, tag="hidden"):
+    """The model's hidden state behind the last token of each page: what a head that drafts needs
+    beside its own pages to go on after a prefix."""
+
+    layer: int
+    hidden_size: int
+    dtype_bytes: int
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes in the page pool per token, rounded up."""
+        return -(-self.hidden_size * self.dtype_bytes // PAGE_TOKENS)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of fixed state per sequence."""
+        return 0
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes that a prefix's fixed state takes beside its pages."""
+        return 0
+
+
+CacheSpec = AttentionSpec | RecurrentSpec | HiddenSpec
 
 
 def token_bytes(specs: Iterable[CacheSpec]) -> int:

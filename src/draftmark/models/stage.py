@@ -11,7 +11,7 @@ How the runtime uses the model side (one rank, everything under `torch.inference
         stage, model_dir, description=description, progress=lambda done_bytes, total_bytes: None
     )                                                     # returns bytes read
     stage.finish()                                        # packs weights; load is over
-    stage.cache_specs(kv_dtype, max_drafts=k)  # list[CacheSpec], one a layer, in layer order
+    stage.cache_specs(kv_dtype, max_drafts=k)  # list[CacheSpec], in the order of `caches`
     stage.weight_bytes()           # bytes held after finish()
     stage.workspace_bytes(tokens=, logits_rows=, context=)  # upper bound of a step's temporaries
 
@@ -25,9 +25,10 @@ Several tensor ranks: `build` takes the rank's `mesh` and `group`; each rank has
 weights and its own KV heads, every call is made by all ranks with the same inputs, and hidden,
 bad_layer and logits are the same bits on all.
 
-`caches` has one entry a layer, in layer order and that of the MTP head last, made by its spec: of
-an attention layer the pages [num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before
-values, of a recurrent layer a `RecurrentCache` of all slots. It may hold anything, NaN included,
+`caches` has one entry a layer, in layer order and those of the MTP head last, made by their specs:
+of an attention layer the pages [num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before
+values, of a recurrent layer a `RecurrentCache` of all slots; of the MTP head its layer's, and the
+hidden states behind pages [num_pages, hidden], which the stage leaves to others. They may hold anything, NaN included,
 where nothing was stored. The forward writes this step's keys and values to `batch.store` before it
 attends, and moves the states of its rows on. Nothing is kept between calls but parameters. A row's
 result does not depend on the other rows of the batch beyond rounding.
@@ -41,7 +42,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from draftmark.cache.spec import CacheSpec
+from draftmark.cache.spec import CacheSpec, HiddenSpec
 from draftmark.kernels import attention, sentinel
 from draftmark.kernels.backends import Backends
 from draftmark.kernels.linear import WIDE_CANDIDATES
@@ -156,7 +157,18 @@ class Stage(nn.Module):
     def cache_specs(self, kv_dtype: torch.dtype, *, max_drafts: int = 0) -> list[CacheSpec]:
         """`max_drafts` is how many drafts a verify row runs at most."""
         blocks = self.blocks if self.mtp is None else (*self.blocks, self.mtp.layer)
-        return [block.mixer.cache_spec(kv_dtype, max_drafts=max_drafts) for block in blocks]
+        specs: list[CacheSpec] = [
+            block.mixer.cache_spec(kv_dtype, max_drafts=max_drafts) for block in blocks
+        ]
+        if self.mtp is not None:
+            specs.append(
+                HiddenSpec(
+                    layer=self.config.num_layers,
+                    hidden_size=self.config.hidden_size,
+                    dtype_bytes=self.placement.dtype.itemsize,
+                )
+            )
+        return specs
 
     def weight_bytes(self) -> int:
         """Bytes of weights and rotary tables held after `finish()`."""

@@ -14,6 +14,7 @@ from draftmark.cache.spec import (
     PAGE_TOKENS,
     AttentionSpec,
     CacheSpec,
+    HiddenSpec,
     RecurrentSpec,
     slot_bytes,
     snapshot_bytes,
@@ -113,8 +114,8 @@ def allocate_caches(
     kv_dtype: torch.dtype,
     device: torch.device,
 ) -> Caches:
-    """One cache a spec, in order: pages [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim], or the
-    states of all slots. `dtype` is the model's.
+    """One cache a spec, in order: pages [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim], the states
+    of all slots, or hidden states [num_pages, hidden]. `dtype` is the model's.
 
     Left as they come: kernels mask what was not stored, and a CPU then hands out memory as pages
     are written (zeroing 10 GB takes 5 s at start, and holds it). Raises `BudgetError` when the
@@ -156,6 +157,9 @@ def _cache(
         case AttentionSpec():
             shape = (limits.num_pages, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim)
             return torch.empty(shape, dtype=kv_dtype, device=device)
+        case HiddenSpec():
+            shape = (limits.num_pages, spec.hidden_size)
+            return torch.empty(shape, dtype=dtype, device=device)
         case RecurrentSpec():
             return RecurrentCache.allocate(
                 spec,

@@ -28,7 +28,8 @@ from draftmark.runtime.relay import PACKED_DONE, PACKED_EMITTED, PACKED_LENGTH, 
 class MTPDrafter:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._cache = seat.caches.layers[-1]
+        self._cache, self._behind = seat.caches.layers[-2:]
+        assert isinstance(self._behind, Tensor)
         num_slots = len(seat.tables.ends)
         self._first = torch.ones(num_slots, dtype=torch.int64, device=seat.tables.ends.device)
         # The same of prefilling slots, whose rows only the host describes.
