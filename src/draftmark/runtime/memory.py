@@ -114,8 +114,8 @@ def allocate_caches(
     kv_dtype: torch.dtype,
     device: torch.device,
 ) -> Caches:
-    """One cache a spec, in order: pages [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim], the states
-    of all slots, or hidden states [num_pages, hidden]. `dtype` is the model's.
+    """One cache a spec, in order: pages [num_pages, PAGE_TOKENS, 2 * kv_heads, head_dim], the
+    states of all slots, or hidden states [num_pages, hidden]. `dtype` is the model's.
 
     Left as they come: kernels mask what was not stored, and a CPU then hands out memory as pages
     are written (zeroing 10 GB takes 5 s at start, and holds it). Raises `BudgetError` when the
