@@ -222,8 +222,8 @@ class SpeculationConfig:
 
     draft: str = _option(
         "none",
-        "Where drafts come from: mtp is the model's own head, where it has one (ngram is not built "
-        "yet).",
+        "Where drafts come from: mtp is the model's own head, where it has one; ngram, for any "
+        "model, is what followed when the last tokens last came in the same prompt or answer.",
         choices=("none", "mtp", "ngram"),
     )
     draft_tokens: int | None = _option(

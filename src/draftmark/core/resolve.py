@@ -141,7 +141,8 @@ def _check_facts(resolved: Resolved, model: ModelFacts, device: DeviceFacts) -> 
     _check_stages(resolved, model, device)
     if resolved.config.speculation.draft == "mtp" and not model.has_mtp:
         raise ConfigError(
-            f"--draft mtp: {model.architecture} as it lies there has no MTP head to draft with",
+            f"--draft mtp: {model.architecture} as it lies there has no MTP head to draft with; "
+            "--draft ngram needs none",
             param="draft",
         )
     if resolved.kv_dtype != resolved.dtype:

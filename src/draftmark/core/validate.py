@@ -103,7 +103,6 @@ def _unbuilt_options(config: Config) -> list[tuple[str, object, tuple[object, ..
         ("reasoning_parser", model.reasoning_parser, (None,), "reasoning is not parsed"),
         ("graph_rows", config.graphs.graph_rows, ((),), "no graphs are"),
         ("eager", config.graphs.eager, (("all",),), "only all is"),
-        ("draft", speculation.draft, ("none", "mtp"), "only none and mtp are"),
         ("synthetic_acceptance", speculation.synthetic_acceptance, (None,), "no drafting is"),
         ("debug_sync", "graph" in config.debug.debug_sync, (False,), "graphs are not"),
     ]

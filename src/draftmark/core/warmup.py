@@ -91,8 +91,9 @@ class WarmUp:
     def verify(self, rows: int, deadline: float, *, drafts: int) -> CostPoint:
         """A decode step of `rows` rows, each of which runs and makes `drafts`."""
         fresh = range(self._admitted + 1, rows + 1)
-        self._prefill(fresh, start=self._context - 1, count=1)
-        self._admitted = max(rows, self._admitted)
+        if fresh:
+            self._prefill(fresh, start=self._context - 1, count=1)
+            self._admitted = rows
         plan_rows = [VerifyRow(slot, 1) for slot in range(1, rows + 1)]
         ms = self._best(lambda: self._launch(verify=plan_rows, drafts=drafts), deadline)
         return CostPoint(rows, 0, self._context, ms, drafts)
@@ -119,7 +120,18 @@ class WarmUp:
         pages = [1 + i % (limits.num_pages - 1) for i in range(limits.pages_of(limits.max_context))]
         return self._launch(
             admits=[
-                Admit(slot, generation, 0, start, limits.max_context, 0, (), _GREEDY)
+                Admit(
+                    slot,
+                    generation,
+                    0,
+                    start,
+                    limits.max_context,
+                    0,
+                    (),
+                    _GREEDY,
+                    max_drafts=max(limits.drafts, default=0),
+                    drafted_from=start + 1,
+                )
                 for slot in slots
             ],
             pages=[PageDelta(slot, generation, 0, pages) for slot in slots],

@@ -29,6 +29,7 @@ from draftmark.core.messages import (
 from draftmark.core.recording import PlanRecorder
 from draftmark.core.step import StepResult
 from draftmark.engine.channel import Channel, EngineInit, PeerGone, ToEngineProcess
+from draftmark.engine.draft_health import DraftHealth
 from draftmark.engine.stacks import StackReports
 from draftmark.engine.startup import Started
 from draftmark.engine.watchdog import StepWatch
@@ -61,6 +62,7 @@ class Engine:
         self._reports = reports
         self._stop_on_nan = stop_on_nan
         self._recorder = recorder
+        self._draft_health = DraftHealth()
         self._is_draining = False
         self._stats_at = 0.0
         self._has_news = True
@@ -149,6 +151,7 @@ class Engine:
                 stage_busy_share=self._workers.busy_share,
                 cohort_rows=[rows for rows, _ in self._scheduler.cohort_loads()],
             )
+            self._draft_health.look(stats.drafts)
             self._workers.ask_busy()
             self._stats_at = now
             self._has_news = self._reports.is_busy  # then look again soon
@@ -193,6 +196,7 @@ def make_engine(
         num_cohorts=workers.topology.cohorts,
         max_drafts=resolved.draft_tokens,
         adapts_drafts=resolved.adapts_drafts,
+        drafts_from_ids=resolved.config.speculation.draft == "ngram",
     )
     path = resolved.config.debug.record_plans
     manager = CacheManager(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from draftmark.core.request import MAX_LOGIT_BIAS, MAX_STOP_IDS
 from draftmark.core.step import Admit, PageDelta, PrefillRow, StepPlan
-from draftmark.kernels.sample import NUM_FLOATS, NUM_INTS
+from draftmark.kernels.sample import NUM_FLOATS, NUM_INTS, RowFlag
 from draftmark.parallel.lanes import LABEL_WORDS, Label
 from draftmark.runtime.directory import SlotDirectory
 from draftmark.runtime.staging import StepStaging
@@ -30,12 +30,13 @@ class BiasInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountInputs:
-    """Ids of one slot with penalties."""
+class ToldIds:
+    """The ids that an admission told of its slot; all of them where penalties count them."""
 
     slot: int
     prompt_ids: Tensor  # int64
     output_ids: Tensor  # int64
+    has_penalties: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,13 @@ class AdmitInputs:
     slots: Tensor  # [A] int64
     generations: Tensor  # [A] int64
     ends: Tensor  # [A] int64
-    cached: Tensor  # [A] int64
+    max_drafts: Tensor  # [A] int64
+    drafted_from: Tensor  # [A] int64
     floats: Tensor  # [A, NUM_FLOATS] float64
     ints: Tensor  # [A, NUM_INTS] int64
     stop_ids: Tensor  # [A, MAX_STOP_IDS] int64
     bias: BiasInputs | None
-    counts: tuple[CountInputs, ...]
+    told: tuple[ToldIds, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ def stage_plan(
     sampling = plan.sampling
     inputs = PlanInputs(
         label=staging.ints(label),
-        admits=_admits(plan.admits, staging) if plan.admits else None,
+        admits=_admits(plan.admits, staging, directory) if plan.admits else None,
         pages=_pages(plan.pages, staging) if plan.pages else None,
         prefill=_prefill(plan.prefill, staging) if plan.prefill else None,
         sampling_slots=staging.ints([row.slot for row in sampling]),
@@ -116,14 +118,14 @@ def _words(plan: StepPlan) -> int:
     words += 3 * sum(len(delta.pages) for delta in plan.pages)
     words += sum(5 * len(row.ids) + 3 for row in plan.prefill)
     for admit in plan.admits:
-        words += 4 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
+        words += 5 + NUM_FLOATS + NUM_INTS + MAX_STOP_IDS
         words += len(admit.prompt_ids) + len(admit.output_ids)
         if admit.sampling.bias:
             words += 1 + 2 * MAX_LOGIT_BIAS
     return words
 
 
-def _admits(admits: list[Admit], staging: StepStaging) -> AdmitInputs:
+def _admits(admits: list[Admit], staging: StepStaging, directory: SlotDirectory) -> AdmitInputs:
     floats: list[float] = []
     ints: list[int] = []
     stop_ids = numpy.full((len(admits), MAX_STOP_IDS), -1, dtype=numpy.int64)
@@ -144,16 +146,18 @@ def _admits(admits: list[Admit], staging: StepStaging) -> AdmitInputs:
         slots=staging.ints([admit.slot for admit in admits]),
         generations=staging.ints([admit.generation for admit in admits]),
         ends=staging.ints([admit.end for admit in admits]),
-        cached=staging.ints([admit.cached for admit in admits]),
+        max_drafts=staging.ints([admit.max_drafts for admit in admits]),
+        drafted_from=staging.ints([admit.drafted_from for admit in admits]),
         floats=staging.floats(floats).view(count, NUM_FLOATS),
         ints=staging.ints(ints).view(count, NUM_INTS),
         stop_ids=staging.ints(stop_ids.ravel()).view(count, MAX_STOP_IDS),
         bias=_bias([admit for admit in admits if admit.sampling.bias], staging),
-        counts=tuple(
-            CountInputs(
+        told=tuple(
+            ToldIds(
                 slot=admit.slot,
                 prompt_ids=staging.ints(admit.prompt_ids),
                 output_ids=staging.ints(admit.output_ids),
+                has_penalties=bool(directory[admit.slot].flags & RowFlag.PENALTIES),
             )
             for admit in admits
             if admit.prompt_ids or admit.output_ids

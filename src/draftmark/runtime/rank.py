@@ -48,6 +48,7 @@ from draftmark.parallel.communicators import (
 )
 from draftmark.parallel.lanes import Wire
 from draftmark.parallel.mesh import Mesh
+from draftmark.runtime import ngram
 from draftmark.runtime.debug_sync import LANE, DebugSync
 from draftmark.runtime.device import (
     PROBED_DTYPES,
@@ -77,7 +78,11 @@ from draftmark.runtime.slots import slot_bytes
 
 logger = logging.getLogger(__name__)
 
-_DRAFTERS: dict[str, Callable[[Seat], Drafter] | None] = {"none": None, "mtp": MTPDrafter}
+_DRAFTERS: dict[str, Callable[[Seat], Drafter] | None] = {
+    "none": None,
+    "mtp": MTPDrafter,
+    "ngram": ngram.NgramDrafter,
+}
 _SAY_EVERY_S = 2.0
 _STORE_TIMEOUT = timedelta(seconds=60)
 
@@ -334,7 +339,6 @@ class Rank:
         seconds: dict[str, float],
     ) -> WeightsLoaded:
         kv_dtype = dtype_of(load.kv_dtype)
-        vocab_size = stages[0].config.vocab_size
         return WeightsLoaded(
             cache_specs=encode_specs(
                 spec
@@ -343,11 +347,7 @@ class Rank:
             ),
             weight_bytes=weight_bytes,
             free_bytes=free_bytes(self._device),
-            fixed_bytes_per_slot=sum(
-                slot_bytes(max_context=load.max_context, layout=RowLayout(load.max_drafts))
-                + (sample_bytes(vocab_size=vocab_size) if stage.head is not None else 0)
-                for stage in stages
-            ),
+            fixed_bytes_per_slot=sum(_fixed_bytes(stage, load) for stage in stages),
             workspace_bytes=sum(
                 workspace_bytes(
                     stage,
@@ -358,11 +358,32 @@ class Rank:
                     lane_ends=(not stage.embeds) + (stage.head is None),
                     max_drafts=load.max_drafts,
                 )
+                + _lookup_bytes(stage, load)
                 for stage in stages
             ),
             seconds={**self._seconds, **seconds},
             backends=stages[0].placement.backends.report(),
         )
+
+
+def _fixed_bytes(stage: Stage, load: LoadWeights) -> int:
+    """Device bytes that a slot costs on `stage` beside its cache."""
+    needed = slot_bytes(max_context=load.max_context, layout=RowLayout(load.max_drafts))
+    if stage.head is not None:
+        needed += sample_bytes(vocab_size=stage.config.vocab_size)
+    if _looks_up(stage, load):
+        needed += ngram.history_bytes(max_context=load.max_context)
+    return needed
+
+
+def _lookup_bytes(stage: Stage, load: LoadWeights) -> int:
+    """Of a step's search for drafts."""
+    return ngram.workspace_bytes(max_context=load.max_context) if _looks_up(stage, load) else 0
+
+
+def _looks_up(stage: Stage, load: LoadWeights) -> bool:
+    """Whether drafts are looked up there."""
+    return load.draft == "ngram" and stage.head is not None
 
 
 def _mesh(topology: Topology, stage: int, *, worker: int) -> Mesh:

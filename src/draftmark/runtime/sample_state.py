@@ -7,7 +7,7 @@ from torch import Tensor
 
 from draftmark.core.request import MAX_LOGIT_BIAS, MAX_STOP_IDS
 from draftmark.kernels.sample import IN_PROMPT, NUM_FLOATS, NUM_INTS, SampleTables
-from draftmark.runtime.inputs import AdmitInputs, CountInputs
+from draftmark.runtime.inputs import AdmitInputs, ToldIds
 
 
 def make_sample_tables(*, num_slots: int, vocab_size: int, device: torch.device) -> SampleTables:
@@ -35,15 +35,16 @@ def admit(tables: SampleTables, admits: AdmitInputs) -> None:
     if admits.bias is not None:
         tables.bias_ids.index_copy_(0, admits.bias.slots, admits.bias.ids)
         tables.bias_values.index_copy_(0, admits.bias.slots, admits.bias.values)
-    for counts in admits.counts:
-        _count(tables, counts)
+    for told in admits.told:
+        if told.has_penalties:
+            _count(tables, told)
 
 
-def _count(tables: SampleTables, inputs: CountInputs) -> None:
+def _count(tables: SampleTables, told: ToldIds) -> None:
     """Rebuild the penalty counts of a slot from its ids."""
-    row = tables.counts[inputs.slot]
-    row.zero_().index_fill_(0, inputs.prompt_ids, IN_PROMPT)
-    row.index_add_(0, inputs.output_ids, torch.ones_like(inputs.output_ids).to(row.dtype))
+    row = tables.counts[told.slot]
+    row.zero_().index_fill_(0, told.prompt_ids, IN_PROMPT)
+    row.index_add_(0, told.output_ids, torch.ones_like(told.output_ids).to(row.dtype))
 
 
 def sample_bytes(*, vocab_size: int) -> int:

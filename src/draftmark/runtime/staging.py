@@ -130,8 +130,8 @@ class StepStaging:
         )
 
     def reserve(self, words: int) -> None:
-        """Make room for a step's inputs. Only a plan that admits rows with penalties, whose ids
-        are of any number, can need more than the buffers were made for."""
+        """Make room for a step's inputs. Only a plan whose admissions tell ids, which are
+        of any number, can need more than the buffers were made for."""
         if words > len(self._host):
             self._make_words(2 * words)
 

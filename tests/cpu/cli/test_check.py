@@ -80,7 +80,7 @@ def test_a_length_that_could_never_run_fails_with_the_reason(
         (["--device", "cuda"], "--device cuda: the device found is"),
         (["--length", "0"], "--length must be whole numbers of at least 1"),
         (["--length", "a,b"], "--length must be whole numbers"),
-        (["--draft", "ngram"], "not built yet: --draft ngram"),
+        (["--eager", "none"], "not built yet: --eager none"),
     ],
 )
 def test_what_would_not_run(

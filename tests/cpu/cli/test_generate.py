@@ -52,7 +52,7 @@ def test_text_and_json_are_the_same_answer(
         (["--prompt", ""], "error: --prompt TEXT is needed"),
         (["--prompt", "x", "--temperature", "-1"], "error: temperature must be between"),
         (["--prompt", "x", "--max-tokens", "-1"], "error: max_tokens must be between"),
-        (["--prompt", "x", "--draft", "ngram"], "error: not built yet: --draft ngram"),
+        (["--prompt", "x", "--eager", "none"], "error: not built yet: --eager none"),
         (["--prompt", "x", "--port", "1"], "error: unknown flag --port"),
         (["--prompt", "x", "--n-predict", "1"], "error: --n-predict is a flag of llama.cpp"),
     ],

@@ -181,7 +181,7 @@ def own_logging() -> Iterator[None]:
     ("argv", "line"),
     [
         (["--max-model-len", "1"], "error: --max-model-len is a flag of vLLM"),
-        (["--tp", "8", "--draft", "ngram"], "error: not built yet: --draft ngram"),
+        (["--tp", "8", "--eager", "none"], "error: not built yet: --eager none"),
         (["--config", "no.yaml"], "error: --config no.yaml: cannot be read"),
         (["--api-key-file", "no.keys"], "error: --api-key-file no.keys: "),
         (["--host", "not a host"], "error: --host not a host: "),

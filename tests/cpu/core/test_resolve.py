@@ -186,7 +186,6 @@ UNBUILT: list[dict[str, object]] = [
     {"graph_rows": "4,8"},
     {"eager": "none"},
     {"eager": "verify,draft"},
-    {"draft": "ngram", "draft_tokens": 3},
     {"synthetic_acceptance": 0.5},
     {"tool_parser": "hermes"},
     {"reasoning_parser": "qwen3"},

@@ -382,6 +382,7 @@ class Loop:
         cohorts: int = 1,
         num_snapshots: int | None = None,
         max_drafts: int = 0,
+        drafts_from_ids: bool = False,
     ) -> None:
         limits = Limits(
             max_context=max_context,
@@ -391,6 +392,7 @@ class Loop:
             num_cohorts=cohorts,
             min_shared_tokens=PAGE_TOKENS,
             max_drafts=max_drafts,
+            drafts_from_ids=drafts_from_ids,
         )
         manager = CacheManager(
             num_pages=num_pages,

@@ -30,6 +30,7 @@ from draftmark.kernels.backends import Backends
 from draftmark.models.stage import Stage
 from draftmark.parallel import lanes
 from draftmark.runtime import slots
+from draftmark.runtime.ngram import NgramDrafter
 from draftmark.runtime.pipeline import WorkerRun
 from tests.cpu.runtime.harness import VOCAB, Loop, make_run, make_stages, random_request
 
@@ -138,7 +139,12 @@ SIZES = {"llama": (10, 20, None), "hybrid": (16, 70, 2)}
 
 
 def make(
-    layers: tuple[int, ...], *, lanes: str, cohorts: int = 2, family: str = "llama"
+    layers: tuple[int, ...],
+    *,
+    lanes: str,
+    cohorts: int = 2,
+    family: str = "llama",
+    max_drafts: int = 0,
 ) -> WorkerRun:
     """Staging that has grown once: ids of penalties and biases are of any number (`reserve`)."""
     stages: list[Stage] = make_stages(layers, family, backends=Backends())
@@ -152,6 +158,8 @@ def make(
         poison=False,
         cohorts=cohorts,
         lanes=lanes,
+        max_drafts=max_drafts,
+        make_drafter=NgramDrafter if max_drafts else None,
     )
     for stage_run in run.runs:
         for entry in stage_run._ring._entries:
@@ -166,11 +174,12 @@ def guarded_history(
     cohorts: int = 2,
     num_steps: int | None = None,
     family: str = "llama",
+    max_drafts: int = 0,
 ) -> DispatchGuard:
     """Every kind of row: random parameters, chunks, hits, preemption, log-probabilities; or only
     the first `num_steps` steps. Also checks that nothing is left behind by a step."""
     rng = random.Random(2)
-    run = make(layers, lanes=lanes, cohorts=cohorts, family=family)
+    run = make(layers, lanes=lanes, cohorts=cohorts, family=family, max_drafts=max_drafts)
     num_pages, num_shared, num_snapshots = SIZES[family]
     guard = DispatchGuard()
     launch, kept = run.launch, storages_of(run)
@@ -193,6 +202,8 @@ def guarded_history(
         prefill_tokens=16,
         cohorts=cohorts,
         depth=cohorts + 1,
+        max_drafts=max_drafts,
+        drafts_from_ids=max_drafts > 0,
     )
     prefixes = [[rng.randrange(VOCAB) for _ in range(num_shared)]]
     requests = [
@@ -226,6 +237,11 @@ def test_a_step_reads_nothing_back(
     guard = guarded_history(layers, lanes, num_steps=num_steps)
     assert guard.faults == []
     assert guard.headers > 0
+
+
+def test_drafts_that_are_looked_up_read_nothing_back() -> None:
+    guard = guarded_history((1, 1), "test", num_steps=30, max_drafts=3)
+    assert guard.faults == []
 
 
 @pytest.mark.slow
