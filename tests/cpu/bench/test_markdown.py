@@ -67,6 +67,16 @@ def test_lengths_are_those_that_were_sent() -> None:
     assert "prompts as long as they are, 8 tokens out" in run_markdown(file)
 
 
+def test_a_death_counts_no_tokens_and_waives_nothing() -> None:
+    dead = result(
+        records=[failed(0, Failure.REFUSED, at_ms=0)], after=None, why_partial="the server died"
+    )
+    text = run_markdown(dead)
+    assert "- Tokens: n/a in, n/a out (by n/a), n/a cached" in text
+    assert "unknown" in text and "--waive" not in text
+    assert "1 shard, lag" in text
+
+
 def test_a_warm_run_says_what_it_is() -> None:
     assert "\n\nWarm run. test: 40 requests" in run_markdown(result(role=Role.WARM))
 

@@ -78,12 +78,12 @@ def _run(cases: list[Case], chat: Any) -> SuiteResult:
 def test_a_sound_server_passes_the_shipped_cases(tmp_path: Path) -> None:
     cases = shipped_cases()
     assert [case.id for case in cases[:10]] == [f"d{i:02}" for i in range(1, 11)]
-    seen: list[SuiteRow] = []
+    seen: list[Case] = []
     with scripted_http({CHAT: _sound, TEXT: _continued}) as server:
         asker = Asker(server.url, model="m", timeout_s=30)
-        result = run_suite(asker, cases, on_row=seen.append)
+        result = run_suite(asker, cases, on_case=seen.append)
     assert {row.id: row.faults for row in result.rows if row.faults} == {}
-    assert (result.passed, result.failed, seen) == (len(cases), 0, result.rows)
+    assert (result.passed, result.failed, seen) == (len(cases), 0, cases)
     rows = {row.id: row for row in result.rows}
     assert (rows["d02"].content, rows["d02"].tokens, rows["d02"].finish) == (6, 2, "stop")
     assert (rows["d02"].chunks or 0) >= 2

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from draftmark.bench.request import Failure
 from draftmark.bench.result import (
+    ClientReport,
     Distribution,
     Figure,
     Gate,
@@ -14,6 +15,7 @@ from draftmark.bench.result import (
     Quantile,
     RunResult,
     Speculation,
+    Tokens,
 )
 
 NOT_MEASURED = "n/a"
@@ -70,6 +72,17 @@ def prompts(spec: Speculation) -> str:
 
 def failures(by_class: Mapping[Failure, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in by_class.items()) or "none"
+
+
+def counted_by(tokens: Tokens) -> str:
+    """Where the numbers of tokens of answers come from."""
+    if not tokens.sources:
+        return NOT_MEASURED
+    return str(tokens.source or "mixed sources")
+
+
+def shards(client: ClientReport) -> str:
+    return f"{client.shards} {'shard' if client.shards == 1 else 'shards'}"
 
 
 def missed(gates: Sequence[Gate]) -> str:

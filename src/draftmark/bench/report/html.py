@@ -119,7 +119,7 @@ def _counts(run: RunResult) -> str:
         ["failed", escape(cells.failures(counts.by_class))],
         ["tokens in, out, cached", ", ".join(
             cells.number(count) for count in (tokens.input, tokens.output, tokens.cached))],
-        ["tokens counted by", escape(str(tokens.source or "mixed sources"))],
+        ["tokens counted by", escape(cells.counted_by(tokens))],
     ]  # fmt: skip
     rows += [
         [
@@ -179,7 +179,7 @@ def _made_with(run: RunResult) -> str:
         ["time", escape(f"{run.time.started} to {run.time.ended}")],
         ["server", escape(f"start {server.start_id or cells.NOT_MEASURED}, read "
                           f"{server.samples} times, {server.missed} missed")],
-        ["client", escape(f"{client.shards} shards, lag p99 "
+        ["client", escape(f"{cells.shards(client)}, lag p99 "
                           f"{cells.number(client.lag_p99_ms)} ms{share}")],
         ["configuration", escape(run.config_id)],
         ["metrics version", str(run.metrics_v)],

@@ -76,7 +76,7 @@ def _counts(run: RunResult) -> list[str]:
     tokens = run.tokens
     lines.append(
         f"- Tokens: {cells.number(tokens.input)} in, {cells.number(tokens.output)} out "
-        f"(by {tokens.source or 'mixed sources'}), {cells.number(tokens.cached)} cached"
+        f"(by {cells.counted_by(tokens)}), {cells.number(tokens.cached)} cached"
     )
     return lines
 
@@ -87,7 +87,7 @@ def _gates(run: RunResult) -> list[str]:
     advice += [
         f"- {gate.id}: {gate.advice} Where this server cannot tell: `--waive {gate.id}`."
         for gate in run.gates
-        if gate.state == "unknown"
+        if gate.state == "unknown" and run.state is RunState.COMPLETE
     ]
     return [table(["gate", "", "observed", "limit"], rows), *([""] if advice else []), *advice]
 
@@ -97,7 +97,7 @@ def _footing(run: RunResult) -> list[str]:
     return [
         f"- Server: {server.model or cells.NOT_MEASURED}, {server.adapter} "
         f"{server.version or cells.NOT_MEASURED}, start {server.start_id or cells.NOT_MEASURED}",
-        f"- Client: {run.client.shards} shards, lag p99 {cells.number(run.client.lag_p99_ms)} ms",
+        f"- Client: {cells.shards(run.client)}, lag p99 {cells.number(run.client.lag_p99_ms)} ms",
         f"- {run.time.started} to {run.time.ended}, metrics version {run.metrics_v}",
         f"- `{' '.join(run.command)}`",
     ]

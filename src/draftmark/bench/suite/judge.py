@@ -20,6 +20,9 @@ def faults_of(expect: Expect, reply: Reply, other: Reply | None) -> list[str]:
 
 def _faults(expect: Expect, reply: Reply, other: Reply | None) -> Iterator[str]:
     record = reply.record
+    if record.http is None:
+        yield reply.problem
+        return
     if record.http not in expect.http:
         wanted = " or ".join(map(str, expect.http))
         yield f"HTTP {record.http} instead of {wanted}" + _because(reply)

@@ -53,17 +53,22 @@ def run_suite(
     *,
     in_flight: int = 1,
     start_id: str | None = None,
-    on_row: Callable[[SuiteRow], None] | None = None,
+    on_case: Callable[[Case], None] | None = None,
 ) -> SuiteResult:
-    """One at a time unless `in_flight` says otherwise: times are then those of a busy server."""
-    replies = asker.ask([_ask(asker, case) for case in cases], in_flight=in_flight)
+    """One at a time unless `in_flight` says otherwise: times are then those of a busy server.
+    `on_case` gets each as it is answered."""
+
+    def tell(index: int, _: Reply) -> None:
+        if on_case is not None:
+            on_case(cases[index])
+
+    asks = [_ask(asker, case) for case in cases]
+    replies = asker.ask(asks, in_flight=in_flight, on_reply=tell)
     by_id = {case.id: reply for case, reply in zip(cases, replies, strict=True)}
     rows = []
     for case in cases:
         other = None if case.expect.same_as is None else by_id[case.expect.same_as]
         rows.append(_row(case, by_id[case.id], other))
-        if on_row is not None:
-            on_row(rows[-1])
     passed = sum(row.passed for row in rows)
     return SuiteResult(
         model=asker.model,

@@ -40,7 +40,9 @@ def run(argv: list[str]) -> int:
     with open_screen(Ui.PLAIN, steps=len(cases)) as screen:
         session = open_session(settings_from(given, ["suite", *argv]), screen)
         start_id, asker = session.adapter.before().start_id, session.asker()
-        result = run_suite(asker, cases, start_id=start_id, on_row=lambda row: screen.stage(row.id))
+        result = run_suite(
+            asker, cases, start_id=start_id, on_case=lambda case: screen.stage(case.id)
+        )
     path = given.out / new_name("suite.json")
     write_value(path, result)
     print(f"{suite_table(result)}\nkept in {path}")
