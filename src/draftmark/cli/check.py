@@ -85,6 +85,8 @@ def make_report(found: Inspection, *, lengths: list[int]) -> dict[str, Any]:
             "total": budget.total_bytes,
             "per_token": budget.bytes_per_token,
             "per_snapshot": budget.bytes_per_snapshot,
+            "state_per_request": found.state_bytes,
+            "state_per_request_without_drafts": found.plain_state_bytes,
         },
         "pool_tokens": budget.pool_tokens,
         "snapshots": budget.num_snapshots,
@@ -118,6 +120,7 @@ def render(report: dict[str, Any], found: Inspection) -> str:
         f"{device['total_bytes'] / 2**30:.2f} GiB available, {device['threads']} threads",
         "",
         found.budget.explain(),
+        *_render_state(found),
         "",
     ]
     lines += [_render_request(entry, found) for entry in report["requests"]]
@@ -132,6 +135,17 @@ def render(report: dict[str, Any], found: Inspection) -> str:
     if report["file"] is not None:
         lines += ["", f"read {report['file']['path']} (sha256 {report['file']['sha256']})"]
     return "\n".join(lines)
+
+
+def _render_state(found: Inspection) -> list[str]:
+    """What drafts add to the recurrent state of a request, if there is any."""
+    each, plain = found.state_bytes, found.plain_state_bytes
+    if not each:
+        return []
+    line = f"states      {each:,} bytes a request in recurrent layers"
+    if drafts := found.resolved.draft_tokens:
+        line += f"; {each / plain:.3f}x of the {plain:,} without drafts (here at most {drafts})"
+    return [line]
 
 
 def _render_request(entry: dict[str, int], found: Inspection) -> str:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from draftmark.cache.budget import Budget
+from draftmark.cache.spec import decode_specs, slot_bytes
 from draftmark.core.declared import Declared, Resolved
 from draftmark.core.resolve import count_workers
 from draftmark.core.start import (
     DescribeWeights,
     DeviceFacts,
+    LoadWeights,
     ModelFacts,
     WeightsLoaded,
     WorkerHello,
@@ -26,17 +28,22 @@ from draftmark.engine.lone_worker import lone_worker, nothing
 from draftmark.engine.source import Source
 from draftmark.engine.stage_costs import find_stages
 from draftmark.engine.startup import find_budget, load_message, settle
+from draftmark.engine.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Everything a start would settle before it reads a weight."""
+    """Everything a start would settle before it reads a weight. `state_bytes` are those of a
+    request's recurrent state, `plain_state_bytes` what they would be without drafts: 0 where no
+    layer is recurrent."""
 
     source: Source
     model: ModelFacts
     device: DeviceFacts
     resolved: Resolved
     budget: Budget
+    state_bytes: int
+    plain_state_bytes: int
 
 
 def inspect(
@@ -50,15 +57,15 @@ def inspect(
     with lone_worker(declared, progress=progress, worker=worker) as asked:
         workers, hello = asked.workers, asked.hello
         resolved = find_stages(workers, asked.resolved, hello, say=progress, beat=nothing)
-        described = [
-            answer
+        loads = [
+            load_message(resolved, worker=number)
             for number in range(count_workers(declared.config))
-            for answer in workers.ask(
-                DescribeWeights(load_message(resolved, worker=number)),
-                WeightsLoaded,
-                while_waiting=nothing,
-            )
         ]
+        described = _describe(workers, loads)
+        state_bytes = plain_state_bytes = _state_bytes(described)
+        if resolved.draft_tokens and state_bytes:
+            plain = [msgspec.structs.replace(load, draft="none", max_drafts=0) for load in loads]
+            plain_state_bytes = _state_bytes(_describe(workers, plain))
     hellos = [_hello_of(number, hello) for number in range(len(described))]
     described = _with_weights(hellos, described)
     budget = find_budget(declared, resolved, hellos=hellos, loaded=described)
@@ -68,7 +75,22 @@ def inspect(
         device=hello.device,
         resolved=settle(resolved, budget),
         budget=budget,
+        state_bytes=state_bytes,
+        plain_state_bytes=plain_state_bytes,
     )
+
+
+def _describe(workers: Workers, loads: Sequence[LoadWeights]) -> list[WeightsLoaded]:
+    """What each of these workers would hold, all said by the one that there is."""
+    return [
+        answer
+        for load in loads
+        for answer in workers.ask(DescribeWeights(load), WeightsLoaded, while_waiting=nothing)
+    ]
+
+
+def _state_bytes(described: Sequence[WeightsLoaded]) -> int:
+    return sum(slot_bytes(decode_specs(one.cache_specs)) for one in described)
 
 
 def _with_weights(
