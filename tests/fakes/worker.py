@@ -5,14 +5,22 @@ table. The next token is a hash of every entry read back through that table, so 
 missing or remapped page changes the answer. Slot state and page tables are kept as a device keeps
 them: nothing is cleared when a slot changes hands. All rows of a step store before any row reads.
 
-What a step samples comes back late, as in a pipeline: its *return* (token, length, done) is applied
-to the slot at the head of the first step `num_cohorts` or more later, and whoever has the slot then
-gets it. A row that is planned sooner runs the token before once more; a sequence that is admitted
-sooner ends when its predecessor did.
+What a step samples comes back late, as in a pipeline: its *return* (token, length, fold, done and
+the next drafts) is applied to the slot at the head of the first step `num_cohorts` or more later,
+and whoever has the slot then gets it. A row that is planned sooner runs the token before once more;
+a sequence that is admitted sooner ends when its predecessor did.
+
+With `max_drafts` a verify row runs the drafts that its slot has, behind its pending token. Some are
+right and some are wrong, by a hash: a wrong one leaves its entry in the pages until the next window
+overwrites it. The drafts come from a *head* with a pool of its own under the same page tables. Its
+entry of a token stands at the token's index and is made of the hidden state before it, so that the
+step that runs the token before writes it; behind each page it keeps the hidden state of its last
+token. A step that drafts nothing does not run the head.
 
 With `num_snapshots` the model is a hybrid one: each slot has a state, which is the list of all
 entries that its rows ran, and which no page table can mend. A row whose state is not that of its
-pages gives another answer.
+pages gives another answer. What a verify row runs is recorded, and as many records as the return
+says are taken into the state by the next one.
 
 `expected` says what a request gives when nothing goes wrong, without any of this machinery.
 """
@@ -41,6 +49,8 @@ from draftmark.core.step import (
 )
 
 VOCAB_SIZE = 61
+# Of 256 drafts, so many are right.
+_RIGHT_DRAFTS = 154
 _POISON = -1
 _NOT_FINITE = -2
 _BAD_LAYER = 3
@@ -60,6 +70,19 @@ class _Return:
     token: int
     length: int
     is_done: bool
+    fold: int
+    drafts: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What became of one that had drafts: these, how many of them were compared with what was
+    sampled, and how many were right."""
+
+    request: int
+    drafted: int
+    judged: int
+    accepted: int
 
 
 @dataclass(slots=True)
@@ -70,15 +93,22 @@ class _Slot:
     num_pages: int = 0
     length: int = 0
     pending: int = 0
+    drafts: list[int] = field(default_factory=list)
+    fold: int = 0
     is_done: bool = True
+    window: list[int] = field(default_factory=list)
+    cached: int = 0
     end: int = 0
     min_end: int = 0
+    max_drafts: int = 0
+    first_of_head: int = 1
     stop_ids: frozenset[int] = frozenset()
     sampling: RowSampling | None = None
     prompt_counts: Counter[int] = field(default_factory=Counter)
     output_counts: Counter[int] = field(default_factory=Counter)
     last_step: int = _NEVER
     state: array[int] = field(default_factory=lambda: array("q"))
+    records: array[int] = field(default_factory=lambda: array("q"))
 
 
 class FakeWorker:
@@ -86,7 +116,9 @@ class FakeWorker:
 
     `bad` maps a request id to the position whose values are not finite. With `poison`, a page that
     is handed out anew loses what it held. With `strict`, a plan that breaks the protocol crashes
-    even where the answer would not show it. Step ids rise, and may have gaps.
+    even where the answer would not show it. Step ids rise, and may have gaps. `windows` has those
+    of each step, until somebody takes them. With `drafts_from_ids` admissions must tell what is
+    cached.
     """
 
     def __init__(
@@ -101,9 +133,13 @@ class FakeWorker:
         strict: bool = True,
         num_cohorts: int = 1,
         num_snapshots: int | None = None,
+        max_drafts: int = 0,
+        drafts_from_ids: bool = False,
     ) -> None:
         width = -(-max_context // PAGE_TOKENS)
         self.pool = array("q", [_POISON]) * (num_pages * PAGE_TOKENS)
+        self.head = self.pool[:]
+        self.behind = array("q", [_POISON]) * num_pages
         self.slots = [_Slot(pages=[0] * width) for _ in range(num_slots)]
         self.num_pages = num_pages
         self.vocab_size = vocab_size
@@ -111,6 +147,9 @@ class FakeWorker:
         self.poison = poison
         self.strict = strict
         self.num_cohorts = num_cohorts
+        self.max_drafts = max_drafts
+        self.drafts_from_ids = drafts_from_ids
+        self.windows: dict[int, list[Window]] = {}
         self.last_step = -1
         self.delivered = -1
         self.returns: deque[_Return] = deque()
@@ -144,16 +183,19 @@ class FakeWorker:
             raise DeviceCrash(
                 f"plan {plan.step} of cohort {plan.cohort} came after step {self.last_step}"
             )
+        if max(plan.verify_k, plan.draft_k) > self.max_drafts:
+            raise DeviceCrash(f"plan {plan.step} has more than {self.max_drafts} drafts a row")
         self.last_step = plan.step
         self._begin(plan)
         for delta in plan.pages:
             self._append_pages(delta)
+        for admit in plan.admits:
+            self._check_told(admit)
         self._note_rows(plan)
         for row in plan.prefill:
             self._store_prefill(row)
         for verify in plan.verify:
-            slot = self.slots[verify.slot]
-            self._store(slot, slot.length, slot.pending)
+            self._store_window(verify, plan)
         rows: list[ResultRow] = []
         prompt_logprobs: list[PromptLogprobs] = []
         bad_prefill: list[tuple[int, int, int]] = []
@@ -162,12 +204,22 @@ class FakeWorker:
             if row.prompt_logprobs >= 0:
                 prompt_logprobs.append(self._prompt_logprobs(row))
             if row.is_last and row.samples:
-                rows.append(self._sample(row, plan.step, length=stop, fold=0))
-            elif self._sees_bad(self.slots[row.slot], stop):
-                bad_prefill.append((row.slot, row.generation, _BAD_LAYER))
-        rows += [self._sample_verify(verify, plan.step) for verify in plan.verify]
+                rows.append(self._sample(row, plan, start=stop - 1, window=row.ids[-1:]))
+            else:
+                if self._sees_bad(self.slots[row.slot], stop):
+                    bad_prefill.append((row.slot, row.generation, _BAD_LAYER))
+                following = [] if row.is_last else [row.lookahead]
+                self._run_head(plan, row, [*row.ids[1:], *following], start=row.start)
+        rows += [self._sample_verify(verify, plan) for verify in plan.verify]
+        run_us, draft_us = _time_of(plan)
         return StepResult(
-            plan.step, plan.cohort, rows, prompt_logprobs, bad_prefill, run_us=100 + len(rows)
+            plan.step,
+            plan.cohort,
+            rows,
+            prompt_logprobs,
+            bad_prefill,
+            run_us=run_us,
+            draft_us=draft_us,
         )
 
     def _begin(self, plan: StepPlan) -> None:
@@ -182,6 +234,7 @@ class FakeWorker:
             late = self.returns.popleft()
             slot = self._slot(late.row) if self.strict else self.slots[late.row.slot]
             slot.pending, slot.length, slot.is_done = late.token, late.length, late.is_done
+            slot.fold, slot.drafts = late.fold, late.drafts
 
     def _note_rows(self, plan: StepPlan) -> None:
         rows: list[PrefillRow | VerifyRow] = [*plan.prefill, *plan.verify]
@@ -217,8 +270,10 @@ class FakeWorker:
         slot.generation = admit.generation
         slot.request = admit.request
         slot.num_pages = 0
-        slot.length = admit.cached
-        slot.pending = 0
+        slot.length = slot.cached = admit.cached
+        slot.pending = slot.fold = 0
+        slot.drafts, slot.records = [], array("q")
+        slot.max_drafts, slot.first_of_head = admit.max_drafts, admit.drafted_from
         slot.state = self._restored(admit)
         slot.is_done = False
         slot.end, slot.min_end = admit.end, admit.min_end
@@ -250,7 +305,9 @@ class FakeWorker:
         self._holder[page] = (delta.slot, delta.generation)
         if self.poison:
             start = page * PAGE_TOKENS
-            self.pool[start : start + PAGE_TOKENS] = array("q", [_POISON]) * PAGE_TOKENS
+            for pool in (self.pool, self.head):
+                pool[start : start + PAGE_TOKENS] = array("q", [_POISON]) * PAGE_TOKENS
+            self.behind[page] = _POISON
 
     def _restored(self, admit: Admit) -> array[int]:
         """The state that a slot begins with."""
@@ -262,27 +319,58 @@ class FakeWorker:
             )
         return state
 
-    def _store(self, slot: _Slot, position: int, token: int) -> None:
-        """To the dump page beyond the slot's end, and of a slot that is done."""
+    def _check_told(self, admit: Admit) -> None:
+        """Whoever drafts from ids is told those of cached tokens, which no row brings."""
+        if self.strict and self.drafts_from_ids:
+            told = [*admit.prompt_ids, *admit.output_ids][: admit.cached]
+            if _entries(told) != self._read(self.slots[admit.slot], admit.cached):
+                raise DeviceCrash(f"slot {admit.slot} is not told its cached ids")
+
+    def _page_of(self, slot: _Slot, position: int) -> int:
+        if self.strict and position // PAGE_TOKENS >= slot.num_pages:
+            raise DeviceCrash(
+                f"request {slot.request}: position {position} is outside its {slot.num_pages} pages"
+            )
+        return slot.pages[position // PAGE_TOKENS]
+
+    def _store(self, slot: _Slot, position: int, token: int) -> int:
+        """To the dump page beyond the slot's end, and of a slot that is done. Returns the entry."""
         is_inert = slot.is_done or position >= slot.end
-        page = 0 if is_inert else slot.pages[position // PAGE_TOKENS]
+        page = 0 if is_inert else self._page_of(slot, position)
         is_bad = self.bad.get(slot.request) == position
         entry = _NOT_FINITE if is_bad else _entry(token, position)
         self.pool[page * PAGE_TOKENS + position % PAGE_TOKENS] = entry
-        if self.has_state and not is_inert:
-            slot.state.append(entry)
+        return entry
 
     def _store_prefill(self, row: PrefillRow) -> None:
         slot = self.slots[row.slot]
         if self.strict and row.start != slot.length:
             raise DeviceCrash(f"slot {row.slot} has {slot.length} tokens, a chunk starts elsewhere")
-        for i, token in enumerate(row.ids):
-            self._store(slot, row.start + i, token)
+        entries = [self._store(slot, row.start + i, token) for i, token in enumerate(row.ids)]
+        if self.has_state:
+            slot.state.extend(entries)
         slot.length = row.start + len(row.ids)
         if row.snapshot >= 0:
             if slot.length % STATE_TOKENS:
                 raise DeviceCrash(f"slot {row.slot}: state is saved after {slot.length} tokens")
             self.snapshots[row.snapshot] = slot.state[:]
+
+    def _store_window(self, row: VerifyRow, plan: StepPlan) -> None:
+        """The pending token and the drafts behind it, as far as they are below the end."""
+        slot = self.slots[row.slot]
+        if slot.is_done:
+            return
+        if self.strict and len(slot.drafts) > plan.verify_k:
+            raise DeviceCrash(
+                f"slot {row.slot} has {len(slot.drafts)} drafts, step {plan.step} runs "
+                f"{plan.verify_k}"
+            )
+        slot.window = [slot.pending, *slot.drafts[: plan.verify_k]]
+        del slot.window[max(slot.end - slot.length, 1) :]
+        entries = [self._store(slot, slot.length + i, token) for i, token in enumerate(slot.window)]
+        if self.has_state:
+            slot.state += slot.records[: slot.fold]
+            slot.records = array("q", entries)
 
     def _sees_bad(self, slot: _Slot, length: int) -> bool:
         """Whether a value that is not finite reaches the last of `length` tokens."""
@@ -290,56 +378,168 @@ class FakeWorker:
             return False
         return _NOT_FINITE in array("q", self._read(slot, length))
 
-    def _read(self, slot: _Slot, count: int) -> bytes:
+    def _read(self, slot: _Slot, count: int, *, pool: array[int] | None = None) -> bytes:
         """Every entry below `count`, through the slot's page table."""
-        size = PAGE_TOKENS
+        pool, size = self.pool if pool is None else pool, PAGE_TOKENS
         full, rest = divmod(count, size)
-        parts = [self.pool[p * size : (p + 1) * size] for p in slot.pages[:full]]
+        parts = [pool[p * size : (p + 1) * size] for p in slot.pages[:full]]
         if rest:
             start = slot.pages[full] * size
-            parts.append(self.pool[start : start + rest])
+            parts.append(pool[start : start + rest])
         return b"".join(part.tobytes() for part in parts)
 
-    def _known(self, slot: _Slot, length: int) -> bytes:
+    def _known(self, slot: _Slot, length: int) -> tuple[bytes, bytes]:
         """What the token after the first `length` ones depends on: the entries of pages, and the
         state where it says anything else."""
         entries = self._read(slot, length)
-        state = slot.state.tobytes()
-        if not self.has_state or state == entries:
-            return entries
+        if not self.has_state:
+            return entries, b""
+        state = (slot.state + slot.records).tobytes()
+        if state == entries:
+            return entries, b""
         if self.strict:
             raise DeviceCrash(
                 f"request {slot.request}: the state is not that of its {length} tokens"
             )
-        return entries + state
+        return entries, state
 
-    def _sample_verify(self, row: VerifyRow, step: int) -> ResultRow:
+    def _sample_verify(self, row: VerifyRow, plan: StepPlan) -> ResultRow:
         slot = self.slots[row.slot]
         if slot.is_done:
             return ResultRow(row.slot, row.generation, [], slot.length, 0, True)
-        return self._sample(row, step, length=slot.length + 1, fold=1)
+        return self._sample(row, plan, start=slot.length, window=slot.window)
 
     def _sample(
-        self, row: PrefillRow | VerifyRow, step: int, *, length: int, fold: int
+        self, row: PrefillRow | VerifyRow, plan: StepPlan, *, start: int, window: list[int]
     ) -> ResultRow:
-        """The token after the slot's first `length` ones, which is also the return of the row."""
+        """What the tokens of `window`, run from position `start`, emit; it is also the return of
+        the row."""
         slot = self.slots[row.slot]
         assert slot.sampling is not None
-        token, logprobs = _choose(
-            self._known(slot, length),
+        is_verify = isinstance(row, VerifyRow)
+        drafted = min(len(slot.drafts), plan.verify_k) if is_verify else 0
+        if self._sees_bad(slot, start + len(window)):
+            self.returns.append(_Return(plan.step, row, 0, start + 1, True, 0, []))
+            return ResultRow(
+                row.slot, row.generation, [], start + 1, 0, True, _BAD_LAYER, None, drafted
+            )
+        entries, state = self._known(slot, start + len(window))
+        emitted: list[int] = []
+        logprobs: list[TokenLogprobs] = []
+        judged = 0
+        is_done = False
+        for place in range(len(window)):
+            index = start + place + 1
+            behind = 8 * (len(window) - 1 - place)
+            token, chosen = self._choose(
+                slot,
+                entries[: len(entries) - behind] + state[: max(len(state) - behind, 0)],
+                index=index,
+                output=slot.output_counts,
+            )
+            slot.output_counts[token] += 1
+            emitted.append(token)
+            logprobs += chosen or []
+            is_done = token in slot.stop_ids or index + 1 >= slot.end
+            if is_done or place + 1 == len(window):
+                break
+            judged += 1
+            if window[place + 1] != token:
+                break
+        length = start + len(emitted)
+        if drafted:
+            accepted = len(emitted) - 1
+            seen = Window(slot.request, drafted, judged, accepted)
+            self.windows.setdefault(plan.step, []).append(seen)
+        ran = row.ids[1:] if isinstance(row, PrefillRow) else []
+        first = row.start if isinstance(row, PrefillRow) else start
+        self._run_head(plan, row, [*ran, *emitted], start=first)
+        drafts: list[int] = []
+        if plan.draft_k and not is_done:
+            drafts = self._draft(slot, length, emitted[-1], most=plan.draft_k)
+        fold = len(emitted) if is_verify else 0
+        self.returns.append(_Return(plan.step, row, emitted[-1], length, is_done, fold, drafts))
+        scores = None if slot.sampling.logprobs < 0 else logprobs
+        return ResultRow(
+            row.slot, row.generation, emitted, length, fold, is_done, -1, scores, drafted
+        )
+
+    def _choose(
+        self, slot: _Slot, known: bytes, *, index: int, output: Counter[int]
+    ) -> tuple[int, list[TokenLogprobs] | None]:
+        assert slot.sampling is not None
+        return _choose(
+            known,
             slot.sampling,
-            index=length,
-            banned=slot.stop_ids if length < slot.min_end else frozenset(),
-            penalties=_penalty_state(slot.sampling, slot.prompt_counts, slot.output_counts),
+            index=index,
+            banned=slot.stop_ids if index < slot.min_end else frozenset(),
+            penalties=_penalty_state(slot.sampling, slot.prompt_counts, output),
             vocab_size=self.vocab_size,
         )
-        slot.output_counts[token] += 1
-        is_done = token in slot.stop_ids or length + 1 >= slot.end
-        self.returns.append(_Return(step, row, token, length, is_done))
-        bad_layer = _BAD_LAYER if self._sees_bad(slot, length) else -1
-        return ResultRow(
-            row.slot, row.generation, [token], length, fold, is_done, bad_layer, logprobs
-        )
+
+    def _run_head(
+        self, plan: StepPlan, row: PrefillRow | VerifyRow, following: list[int], *, start: int
+    ) -> None:
+        """The head's entries of the tokens `following` those that were run, and kept, from `start`
+        on."""
+        if not self.max_drafts:
+            return
+        slot = self.slots[row.slot]
+        stop = start + (len(row.ids) if isinstance(row, PrefillRow) else len(following))
+        if plan.draft_k == 0:
+            slot.first_of_head = stop + 1
+            return
+        if 0 < start == slot.cached and slot.first_of_head <= start:
+            self._go_on_with_head(slot, start)
+        for index, token in enumerate(following, start=start + 1):
+            self._store_in_head(slot, index, token)
+        for full in range(start // PAGE_TOKENS, stop // PAGE_TOKENS):
+            page = slot.pages[full]
+            self.behind[page] = self.pool[page * PAGE_TOKENS + PAGE_TOKENS - 1]
+
+    def _go_on_with_head(self, slot: _Slot, start: int) -> None:
+        """Behind a cached prefix the hidden state before the first token that runs is the page's.
+        Strict: it must be there."""
+        page = slot.pages[start // PAGE_TOKENS - 1]
+        if self.strict and self.behind[page] != self.pool[page * PAGE_TOKENS + PAGE_TOKENS - 1]:
+            raise DeviceCrash(f"request {slot.request}: no hidden state behind page {page}")
+        first = self._page_of(slot, start) * PAGE_TOKENS
+        self.head[first] = self.pool[first]
+
+    def _store_in_head(self, slot: _Slot, index: int, token: int) -> None:
+        if index < slot.end:
+            page = self._page_of(slot, index)
+            self.head[page * PAGE_TOKENS + index % PAGE_TOKENS] = _entry(token, index)
+
+    def _draft(self, slot: _Slot, length: int, token: int, *, most: int) -> list[int]:
+        """Drafts behind `token`, which is at index `length`: each is what plain decoding gives
+        there or not, whatever the one before is. The head runs for `most`, however few there are
+        in the end."""
+        if self.strict:
+            self._check_head(slot, length)
+        luck = hashlib.blake2b(repr((slot.request, length)).encode(), digest_size=16).digest()
+        entries = self._read(slot, length) + _entries([token], start=length)
+        output = slot.output_counts.copy()
+        drafts = []
+        for number in range(1, most + 1):
+            right, _ = self._choose(slot, entries, index=length + number, output=output)
+            is_right = luck[number] < _RIGHT_DRAFTS
+            draft = right if is_right else (right + 1 + luck[-number] % 5) % self.vocab_size
+            drafts.append(draft)
+            if number < most:
+                self._store_in_head(slot, length + number, draft)
+            entries += _entries([right], start=length + number)
+            output[right] += 1
+        has = (0, 1, most - 1)[luck[0] % 8] if luck[0] % 8 < 3 else most
+        return drafts[: min(has, slot.max_drafts)]
+
+    def _check_head(self, slot: _Slot, length: int) -> None:
+        """What the head reads is of the tokens that are there."""
+        first = 8 * slot.first_of_head
+        if self._read(slot, length, pool=self.head)[first:] != self._read(slot, length)[first:]:
+            raise DeviceCrash(
+                f"request {slot.request}: the head lacks entries from {slot.first_of_head} on"
+            )
 
     def _prompt_logprobs(self, row: PrefillRow) -> PromptLogprobs:
         slot = self.slots[row.slot]
@@ -412,8 +612,21 @@ def _entry(token: int, position: int) -> int:
     return token << 32 | position
 
 
-def _entries(tokens: Iterable[int]) -> bytes:
-    return array("q", [_entry(token, i) for i, token in enumerate(tokens)]).tobytes()
+def _entries(tokens: Iterable[int], *, start: int = 0) -> bytes:
+    return array("q", [_entry(token, i) for i, token in enumerate(tokens, start=start)]).tobytes()
+
+
+def step_ms(rows: int, drafts: int) -> float:
+    """What a step of so many verify rows takes, each with so many drafts and making as many: one
+    row has drafts almost for nothing, and with many rows each token costs."""
+    return 1 + 0.02 * drafts + 0.3 * max(0, rows * (drafts + 1) - 6)
+
+
+def _time_of(plan: StepPlan) -> tuple[int, int]:
+    """Microseconds of a step, and of its drafts; one in ten is disturbed."""
+    ms = step_ms(len(plan.verify), max(plan.verify_k, plan.draft_k))
+    run_us = round(1000 * ms) + 10 * sum(len(row.ids) for row in plan.prefill)
+    return run_us * (3 if plan.step % 10 == 7 else 1), 20 * plan.draft_k
 
 
 def _penalty_state(

@@ -76,12 +76,16 @@ class DraftCount:
         choice = self._cohorts[cohort]
         if not rows:
             return choice.drafts
-        drafts = self._next(choice, rows, context) if self._adapts else self._asked_for(rows)
+        return self._next(choice, rows, context) if self._adapts else self._asked_for(rows)
+
+    def took(self, cohort: int, drafts: int, *, rows: int) -> None:
+        """A turn of `cohort` is planned, with so many of its rows: the others sit it out."""
+        choice = self._cohorts[cohort]
+        choice.turn += 1
         if drafts and not choice.made:
-            self.num_gaps += len(rows)
+            self.num_gaps += rows
         choice.made = drafts
         self.turns[drafts] += 1
-        return drafts
 
     def observe(self, drafts: int, *, rows: int, context: int, ms: float) -> None:
         """A step of `rows` verify rows alone, each with `drafts` and making as many, took `ms`."""
@@ -101,7 +105,6 @@ class DraftCount:
         return [self._estimate(drafts, rows, context) / plain for drafts in counts]
 
     def _next(self, choice: _Choice, rows: Several[Sequence], context: int) -> int:
-        choice.turn += 1
         most = self._asked_for(rows)
         if choice.turn < choice.probe_end:
             return most

@@ -123,6 +123,8 @@ class Planner:
             sequence.last_step = step
             cohort.tokens += sequence.bound - bound
             members.append(sequence)
+        if members and self._limits.max_drafts:
+            self._draft_count.took(draft.cohort, drafts, rows=len(members))
         return [sequence.row for sequence in members]
 
     def _extend(self, sequence: Sequence, draft: InFlight) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.snapshots import SnapshotPool
-from draftmark.core.messages import DraftStats, EngineStats, RequestOutput
+from draftmark.core.messages import DraftStats, DraftUse, EngineStats, RequestOutput
 from draftmark.core.request import FinishReason, Request
 from draftmark.core.start import CostPoint
 from draftmark.core.step import StepPlan, StepResult
@@ -160,7 +160,7 @@ class Scheduler:
         if sequence is None:
             return []
         self._exits.end(sequence, num_output=sequence.num_output)
-        return [_error(request_id, reason, status=status)]
+        return [_error(request_id, reason, status=status, drafts=sequence.draft_use)]
 
     def fail_all(self, reason: str, *, status: int = 500) -> list[RequestOutput]:
         """End every request with an error: the worker is gone, or the server stops."""
@@ -339,5 +339,8 @@ def _with_snapshots(stats: EngineStats, snapshots: SnapshotPool) -> EngineStats:
     )
 
 
-def _error(request_id: int, message: str, *, status: int) -> RequestOutput:
-    return RequestOutput(request_id, [], FinishReason.ERROR, error=message, error_status=status)
+def _error(
+    request_id: int, message: str, *, status: int, drafts: DraftUse | None = None
+) -> RequestOutput:
+    error = FinishReason.ERROR
+    return RequestOutput(request_id, [], error, error=message, error_status=status, drafts=drafts)

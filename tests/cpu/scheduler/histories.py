@@ -8,15 +8,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from hypothesis import strategies as st
 
 from draftmark.cache.manager import CacheManager
 from draftmark.core.request import FinishReason, Request
+from draftmark.core.start import CostPoint
 from tests.cpu.scheduler.simulation import Simulation, make_request, prompt_of
-from tests.fakes.worker import FakeWorker
+from tests.fakes.worker import FakeWorker, step_ms
 
 MAX_CONTEXT = 160
+
+
+class Costs(Enum):
+    """What is known at the start of how long steps take: where anything is, drafts are adapted."""
+
+    NONE = auto()
+    TRUE = auto()
+    WRONG = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,9 @@ class World:
     min_shared_tokens: int
     max_prefix_waits: int
     snapshots: int | None = None
+    max_drafts: int = 0
+    costs: Costs = Costs.NONE
+    drafts_from_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class Ask:
     penalties: bool
     seed: int
     bad_at: int  # position of a non-finite value, -1 for none
+    draft_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,9 @@ worlds = st.builds(
     min_shared_tokens=st.sampled_from([16, 32, 64]),
     max_prefix_waits=st.sampled_from([0, 2, 50]),
     snapshots=st.sampled_from([None, None, 0, 1, 2, 3, 5]),
+    max_drafts=st.sampled_from([0, 0, 1, 2, 3, 4]),
+    costs=st.sampled_from(Costs),
+    drafts_from_ids=st.booleans(),
 )
 
 # One token, less than a page, whole pages and one more or less: the sizes where rules change.
@@ -95,6 +112,7 @@ asks = st.builds(
     penalties=st.sampled_from([False, False, True]),
     seed=st.integers(0, 3),
     bad_at=st.sampled_from([-1] * 20 + [0, 17, 40]),
+    draft_tokens=st.sampled_from([None, None, 0, 1, 3, 4]),
 )
 
 events = st.one_of(
@@ -146,6 +164,26 @@ def hybrid_history(seed: int) -> tuple[World, list[Event]]:
     return replace(world, snapshots=random.Random(~seed).choice([1, 2, 2, 3, 4, 8])), history
 
 
+def drafting_history(seed: int) -> tuple[World, list[Event]]:
+    """The same with drafts, of either kind of model."""
+    world, history = (hybrid_history if seed % 3 == 2 else random_history)(seed)
+    draw = random.Random(seed)
+    world = replace(
+        world,
+        max_drafts=1 + seed % 4,
+        costs=draw.choice([Costs.NONE, Costs.TRUE, Costs.TRUE, Costs.WRONG]),
+        drafts_from_ids=draw.random() < 0.5,
+    )
+    asked = [None, None, None, None, *range(world.max_drafts + 1)]
+    drafting = [
+        event
+        if event.ask is None
+        else replace(event, ask=replace(event.ask, draft_tokens=draw.choice(asked)))
+        for event in history
+    ]
+    return world, drafting
+
+
 def _random_ask(draw: random.Random, *, longest: int) -> Ask:
     return Ask(
         follows=draw.random() < 0.3,
@@ -188,11 +226,27 @@ def make_simulation(
         num_snapshots=world.snapshots,
         snapshot_grain=16,
         snapshot_stride=48,
+        max_drafts=world.max_drafts,
+        adapts_drafts=world.costs is not Costs.NONE,
+        drafts_from_ids=world.drafts_from_ids,
+        cost_table=_cost_table(world),
         bad=bad,
         strict=strict,
         manager=manager,
         make_worker=make_worker,
     )
+
+
+def _cost_table(world: World) -> list[CostPoint]:
+    """That of the fake device, or one where drafts are for nothing."""
+    if world.costs is Costs.NONE:
+        return []
+    is_true = world.costs is Costs.TRUE
+    return [
+        CostPoint(rows, 0, 50, step_ms(rows, drafts if is_true else 0), drafts)
+        for rows in (1, 2, 4, 8)
+        for drafts in range(world.max_drafts + 1)
+    ]
 
 
 def request_of(request_id: int, ask: Ask, simulation: Simulation) -> Request:
@@ -216,6 +270,7 @@ def request_of(request_id: int, ask: Ask, simulation: Simulation) -> Request:
         logprobs=1 if ask.logprobs else None,
         presence_penalty=0.5 if ask.penalties else 0.0,
         history_tokens=max(0, len(prompt) - 5) if ask.seed % 2 else None,
+        draft_tokens=ask.draft_tokens,
     )
 
 
@@ -233,6 +288,7 @@ def play(
         _happen(simulation, index, event)
     simulation.run()
     simulation.check_answers()
+    simulation.check_drafts()
     simulation.check_idle()
     return simulation
 

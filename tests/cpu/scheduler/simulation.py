@@ -7,6 +7,7 @@ each must be at the end is checked against the request run alone.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,13 +15,13 @@ import msgspec
 
 from draftmark.cache.manager import CacheManager
 from draftmark.cache.spec import PAGE_TOKENS
-from draftmark.core.messages import RequestOutput
+from draftmark.core.messages import DraftUse, RequestOutput
 from draftmark.core.request import FinishReason, Request, SamplingParams
 from draftmark.core.start import CostPoint
 from draftmark.core.step import StepPlan, StepResult, TokenLogprobs
 from draftmark.scheduler.policy import Limits
 from draftmark.scheduler.scheduler import Scheduler
-from tests.fakes.worker import VOCAB_SIZE, FakeWorker, expected
+from tests.fakes.worker import VOCAB_SIZE, FakeWorker, Window, expected
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_plan = msgspec.msgpack.Decoder(StepPlan).decode
@@ -85,6 +86,9 @@ class Simulation:
         num_snapshots: int | None = None,
         snapshot_grain: int = 64,
         snapshot_stride: int = 8192,
+        max_drafts: int = 0,
+        adapts_drafts: bool = False,
+        drafts_from_ids: bool = False,
         cost_table: Iterable[CostPoint] = (),
         bad: Mapping[int, int] | None = None,
         strict: bool = True,
@@ -102,6 +106,9 @@ class Simulation:
             max_prefix_waits=max_prefix_waits,
             snapshot_grain=snapshot_grain,
             snapshot_stride=snapshot_stride,
+            max_drafts=max_drafts,
+            adapts_drafts=adapts_drafts,
+            drafts_from_ids=drafts_from_ids,
         )
         self.manager = manager or CacheManager(
             num_pages=num_pages,
@@ -118,10 +125,15 @@ class Simulation:
             strict=strict,
             num_cohorts=num_cohorts,
             num_snapshots=num_snapshots,
+            max_drafts=max_drafts,
+            drafts_from_ids=drafts_from_ids,
         )
         self.requests: dict[int, Request] = {}
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
+        # Windows with drafts whose results came, and those of each request before its end.
+        self.windows: list[Window] = []
+        self.windows_of: dict[int, list[Window]] = {}
         self.checks = True
         self.tamper: Callable[[StepPlan], StepPlan] = lambda plan: plan
 
@@ -158,6 +170,10 @@ class Simulation:
         result = self.worker.receive()
         if result is None:
             return False
+        for window in self.worker.windows.pop(result.step, ()):
+            self.windows.append(window)
+            if self.answers[window.request].end is None:
+                self.windows_of.setdefault(window.request, []).append(window)
         self._take(self.scheduler.commit(_decode_result(_encode(result))))
         self._check()
         return True
@@ -217,6 +233,25 @@ class Simulation:
             assert given == alone.tokens, f"request {request_id} gave {len(given)} tokens"
             assert answer.end_at is not None or finish is alone.finish
 
+    def check_drafts(self) -> None:
+        """What is told of drafts, for each request and in all, is what the device made of them."""
+        for request_id, answer in self.answers.items():
+            assert answer.end is not None
+            seen = self.windows_of.get(request_id, [])
+            assert answer.end.drafts == (_use_of(seen) if seen else None), f"request {request_id}"
+        stats, most = self.scheduler.stats().drafts, self.limits.max_drafts
+        assert (stats is None) == (most == 0)
+        if stats is None:
+            return
+        told = DraftUse(stats.windows, stats.drafted, stats.accepted)
+        assert told == _use_of(self.windows)
+        positions = range(most)
+        judged = [sum(window.judged > j for window in self.windows) for j in positions]
+        accepted = [sum(window.accepted > j for window in self.windows) for j in positions]
+        assert (stats.judged_at, stats.accepted_at) == (judged, accepted)
+        turns = Counter(plan.draft_k for plan in self.plans if plan.verify)
+        assert stats.turns == [turns[count] for count in range(most + 1)]
+
     def check_idle(self) -> None:
         """Nothing is held: pages and slots are what they were at the start."""
         self.scheduler.check()
@@ -252,3 +287,8 @@ class Simulation:
                 answer.prompt_logprobs = output.prompt_logprobs
             answer.end = output if output.finish is not None else None
         self._check()
+
+
+def _use_of(windows: list[Window]) -> DraftUse:
+    drafted = sum(window.drafted for window in windows)
+    return DraftUse(len(windows), drafted, sum(window.accepted for window in windows))
