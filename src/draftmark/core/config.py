@@ -218,7 +218,8 @@ class GraphConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    """Drafting: tokens that are guessed and then verified together. It changes no token."""
+    """Drafting: tokens that are guessed and then verified together. It changes no token, unless
+    acceptance is synthetic."""
 
     draft: str = _option(
         "none",
@@ -233,8 +234,13 @@ class SpeculationConfig:
         metavar="K",
         high=8,
     )
-    synthetic_acceptance: float | None = _option(
-        AUTO, "Pretend drafts are accepted at this rate (not built yet).", metavar="RATE", high=1
+    synthetic_acceptance: tuple[float, ...] = _option(
+        (),
+        "For benchmarks with weights of no meaning: coins accept drafts at this rate, given that "
+        "those before in the window were accepted; one rate, or one for each of --draft-tokens, "
+        "comma separated. The text means nothing then, and every output says so.",
+        metavar="RATES",
+        high=1,
     )
 
 

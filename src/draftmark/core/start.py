@@ -90,7 +90,8 @@ class WorkerHello(msgspec.Struct, frozen=True, tag="hello"):
 
 class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     """`dtype` and `kv_dtype` are torch names without the prefix, e.g. bfloat16. `worker` says which
-    stages of `topology` are meant. At most `max_drafts` tokens a row are drafted, by `draft`."""
+    stages of `topology` are meant. At most `max_drafts` tokens a row are drafted, by `draft`;
+    where there are `synthetic_acceptance` rates, coins accept them."""
 
     dtype: str
     kv_dtype: str
@@ -102,6 +103,7 @@ class LoadWeights(msgspec.Struct, frozen=True, tag="load"):
     worker: int = 0
     draft: str = "none"
     max_drafts: int = 0
+    synthetic_acceptance: tuple[float, ...] = ()
 
 
 class LayerCosts(msgspec.Struct, frozen=True, kw_only=True):

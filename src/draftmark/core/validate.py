@@ -9,6 +9,7 @@ from __future__ import annotations
 from draftmark.core.config import Config
 from draftmark.core.errors import ConfigError, NotBuilt
 from draftmark.core.options import options_by_name
+from draftmark.core.synthetic import rates_text
 from draftmark.core.topology import ONE_WORKER_LANES
 
 
@@ -22,6 +23,25 @@ def check_combinations(config: Config) -> None:
         raise ConfigError(
             f"--draft-tokens {config.speculation.draft_tokens} needs --draft mtp or ngram",
             param="draft_tokens",
+        )
+    _check_synthetic(config)
+
+
+def _check_synthetic(config: Config) -> None:
+    rates, most = config.speculation.synthetic_acceptance, config.speculation.draft_tokens
+    if not rates:
+        return
+    what = f"--synthetic-acceptance {rates_text(rates)}"
+    if config.speculation.draft == "none" or most == 0:
+        raise ConfigError(
+            f"{what} needs drafts: --draft mtp or ngram, and --draft-tokens above 0",
+            param="synthetic_acceptance",
+        )
+    if len(rates) > 1 and most is not None and len(rates) != most:
+        raise ConfigError(
+            f"{what} has {len(rates)} rates, --draft-tokens is {most}: give one for each, or one "
+            "for all",
+            param="synthetic_acceptance",
         )
 
 
@@ -95,7 +115,7 @@ def check_built(config: Config) -> None:
 
 def _unbuilt_options(config: Config) -> list[tuple[str, object, tuple[object, ...], str]]:
     """(name, value, values that are built, what is built in words)."""
-    model, speculation = config.model, config.speculation
+    model = config.model
     kv_built = (None, model.dtype) if model.dtype else (None, model.kv_dtype)
     return [
         ("kv_dtype", model.kv_dtype, kv_built, "only the same as --dtype is"),
@@ -103,7 +123,6 @@ def _unbuilt_options(config: Config) -> list[tuple[str, object, tuple[object, ..
         ("reasoning_parser", model.reasoning_parser, (None,), "reasoning is not parsed"),
         ("graph_rows", config.graphs.graph_rows, ((),), "no graphs are"),
         ("eager", config.graphs.eager, (("all",),), "only all is"),
-        ("synthetic_acceptance", speculation.synthetic_acceptance, (None,), "no drafting is"),
         ("debug_sync", "graph" in config.debug.debug_sync, (False,), "graphs are not"),
     ]
 

@@ -38,6 +38,7 @@ from draftmark.core.start import (
     WorkerReady,
 )
 from draftmark.core.step import StepPlan
+from draftmark.core.synthetic import synthetic_mark
 from draftmark.core.topology import Topology
 from draftmark.core.warmup import WarmUpLimits, measure_costs
 from draftmark.engine.channel import EngineInit
@@ -93,6 +94,9 @@ def start_workers(
     check_configured(hellos, init.declared)
     resolved = resolve(init.declared, hello.model, _device_of_all(hellos))
     resolved = find_stages(workers, resolved, hello, say=say, beat=beat)
+    rates = resolved.config.speculation.synthetic_acceptance
+    if rates:
+        logger.warning("%s", synthetic_mark(rates))
     topology = topology_of(resolved)
     workers.place(topology)
     join = Join(
@@ -258,6 +262,7 @@ def load_message(resolved: Resolved, *, worker: int) -> LoadWeights:
         worker=worker,
         draft=resolved.config.speculation.draft,
         max_drafts=resolved.draft_tokens,
+        synthetic_acceptance=resolved.config.speculation.synthetic_acceptance,
     )
 
 
@@ -390,6 +395,7 @@ def _about_run(resolved: Resolved) -> dict[str, object]:
         "prefill_tokens": resolved.prefill_tokens,
         "dtype": resolved.dtype,
         "dtype_source": str(dtype),
+        "synthetic_acceptance": list(resolved.config.speculation.synthetic_acceptance),
         "draft": resolved.config.speculation.draft,
         "draft_tokens": resolved.draft_tokens,
         "adapts_drafts": resolved.adapts_drafts,

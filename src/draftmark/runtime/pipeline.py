@@ -28,6 +28,7 @@ from draftmark.runtime.sampler import Override, Sampler
 from draftmark.runtime.slots import SlotState, SlotTables
 from draftmark.runtime.stage_run import Ends, StageRun
 from draftmark.runtime.staging import StagingRing
+from draftmark.speculation.synthetic import SyntheticAcceptance
 
 # The wire of a lane whose other end is in another process; its length and format are the lane's.
 Connect = Callable[[LaneName], Wire]
@@ -88,7 +89,8 @@ class WorkerRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
     """Where a worker stands, and how it reaches the others. `checks` compares the header of every
-    message with what is expected (on a GPU that waits for the device)."""
+    message with what is expected (on a GPU that waits for the device). `synthetic_acceptance` are
+    the rates at which coins accept drafts, none where the model does."""
 
     topology: Topology
     worker: int
@@ -97,6 +99,7 @@ class Placing:
     checks: bool = True
     poison: bool = False
     make_drafter: Callable[[Seat], Drafter] | None = None
+    synthetic_acceptance: tuple[float, ...] = ()
     sync: DebugSync = field(default_factory=DebugSync)
 
 
@@ -181,6 +184,7 @@ def _make_stage_run(
             head_layer=config.num_layers,
             layout=limits.layout,
             backend="torch",
+            synthetic=_synthetic(placing.synthetic_acceptance, limits=limits, device=device),
         )
     caches = allocate_caches(
         stage.cache_specs(kv_dtype, max_drafts=limits.max_drafts),
@@ -223,6 +227,14 @@ def _make_stage_run(
             index, step, cohort, operation, lane
         ),
     )
+
+
+def _synthetic(
+    rates: tuple[float, ...], *, limits: RunLimits, device: torch.device
+) -> SyntheticAcceptance | None:
+    if not rates:
+        return None
+    return SyntheticAcceptance(rates, max_drafts=limits.max_drafts, device=device)
 
 
 def _make_lanes(

@@ -254,6 +254,7 @@ class Rank:
                 checks=self._device.type == "cpu" or LANE in self._sync.kinds,
                 sync=self._sync,
                 make_drafter=_DRAFTERS[load.draft],
+                synthetic_acceptance=load.synthetic_acceptance,
             ),
             limits=RunLimits(
                 num_pages=pools.num_pages,

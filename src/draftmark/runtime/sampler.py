@@ -26,6 +26,7 @@ from draftmark.runtime.relay import (
     own_places,
 )
 from draftmark.speculation.acceptance import count_emitted
+from draftmark.speculation.synthetic import SyntheticAcceptance
 
 # Rows of logits that prompt log-probabilities compute at a time.
 PROMPT_SLICE = 64
@@ -141,8 +142,10 @@ class Sampler:
         head_layer: int,
         layout: RowLayout,
         backend: str,
+        synthetic: SyntheticAcceptance | None = None,
     ) -> None:
         self.tables = tables
+        self._synthetic = synthetic
         self._ends = ends
         self._head = head
         self._head_layer = head_layer
@@ -176,6 +179,8 @@ class Sampler:
             window=window.before() if has_penalties and window.width > 1 else None,
             backend=self._backend,
         )
+        if self._synthetic is not None and window.width > 1:
+            token = self._accept_by_coins(self._synthetic, rows, window, token, logits.shape[1])
         if override is not None:
             token = override(logits, token)
         is_bad_head = self._is_bad_head(logits, window, rows)
@@ -190,6 +195,27 @@ class Sampler:
             logprobs_wanted=facts.logprobs,
             logprobs=self._logprobs(logits, token, window, facts=facts),
         )
+
+    def _accept_by_coins(
+        self,
+        synthetic: SyntheticAcceptance,
+        rows: Tensor,
+        window: _Window,
+        token: Tensor,
+        vocab_size: int,
+    ) -> Tensor:
+        """The tokens [R] to take for those that were sampled."""
+        prefill, verify = window.split(token)
+        first = window.num_prefill
+        replaced = synthetic.replace(
+            verify,
+            window.drafted,
+            num_drafts=rows[first:, DRAFTS],
+            seeds=self.tables.ints[window.slots[first :: window.width], op.SEED],
+            position=window.position[first:].view(verify.shape),
+            vocab_size=vocab_size,
+        )
+        return torch.cat((prefill, replaced.flatten()))
 
     def _is_bad_head(self, logits: Tensor, window: _Window, rows: Tensor) -> Tensor:
         """[M]: of tokens that may be emitted."""

@@ -17,9 +17,11 @@ from draftmark.core.resolve import (
     Resolved,
     check_built,
     count_workers,
+    from_dict,
     load_config,
     resolve,
     resolved_from_record,
+    to_dict,
     to_yaml,
 )
 from draftmark.core.start import DeviceFacts, ModelFacts
@@ -186,7 +188,6 @@ UNBUILT: list[dict[str, object]] = [
     {"graph_rows": "4,8"},
     {"eager": "none"},
     {"eager": "verify,draft"},
-    {"synthetic_acceptance": 0.5},
     {"tool_parser": "hermes"},
     {"reasoning_parser": "qwen3"},
     {"debug_sync": "graph"},
@@ -226,11 +227,43 @@ def test_the_incumbent_of_the_seed_parses_and_every_unbuilt_flag_is_named() -> N
 
 def test_drafts_need_a_head() -> None:
     declared = load_config({"draft": "mtp"})
-    with pytest.raises(ConfigError, match=r"--draft mtp: .* has no MTP head"):
+    with pytest.raises(ConfigError, match=r"--draft mtp: .* has no MTP head.*; --draft ngram"):
         resolve(declared, MODEL, CPU)
+    assert resolve(load_config({"draft": "ngram"}), MODEL, CPU).draft_tokens == 3
     with_head = msgspec.structs.replace(MODEL, has_mtp=True)
     assert resolve(declared, with_head, CPU).draft_tokens == 3
     assert resolve(load_config({}), with_head, CPU).draft_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({}, "0.777 needs drafts: --draft mtp or ngram"),
+        ({"draft": "ngram", "draft_tokens": 0}, "0.777 needs drafts"),
+        ({"draft": "ngram", "synthetic_acceptance": "0.9,0.5"}, "has 2 rates, --draft-tokens is 3"),
+        (
+            {"draft": "ngram", "draft_tokens": 1, "synthetic_acceptance": [0.9, 0.5]},
+            "0.9,0.5 has 2 rates, --draft-tokens is 1",
+        ),
+        ({"draft": "ngram", "synthetic_acceptance": "1.5"}, "each item a number from 0 to 1"),
+    ],
+    ids=str,
+)
+def test_synthetic_acceptance_needs_a_rate_for_each_draft(
+    flags: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve(load_config({"synthetic_acceptance": 0.777, **flags}), MODEL, CPU)
+    assert words in refused.value.message and refused.value.param == "synthetic_acceptance"
+
+
+def test_synthetic_acceptance_goes_with_the_configuration() -> None:
+    resolved = resolve(
+        load_config({"draft": "ngram", "synthetic_acceptance": "0.9,0.5,0.2"}), MODEL, CPU
+    )
+    assert resolved.config.speculation.synthetic_acceptance == (0.9, 0.5, 0.2)
+    assert from_dict(to_dict(resolved.config)) == resolved.config
+    assert resolved_from_record(resolved.record()).config == resolved.config
 
 
 def test_the_neutral_values_of_unbuilt_features_are_fine() -> None:

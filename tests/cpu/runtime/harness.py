@@ -175,6 +175,7 @@ def make_run(
     num_snapshots: int = 0,
     max_drafts: int = 0,
     make_drafter: Callable[[Seat], Drafter] | None = None,
+    synthetic_acceptance: tuple[float, ...] = (),
 ) -> WorkerRun:
     """With poisoned pools and staging: what is read and was not written is NaN."""
     layers = [len(stage.blocks) for stage in stages]
@@ -188,6 +189,7 @@ def make_run(
             note=lambda *said: None,
             poison=poison,
             make_drafter=make_drafter,
+            synthetic_acceptance=synthetic_acceptance,
         ),
         limits=make_limits(
             num_pages=num_pages,

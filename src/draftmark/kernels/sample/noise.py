@@ -2,7 +2,7 @@
 
     key  = mix(mix(seed + GOLDEN) + position * GOLDEN)
     bits = mix(key + token * GOLDEN)                         all modulo 2**64
-    v    = ((bits >> 12) + 0.5) / 2**52                      in (0, 1), exact
+    v    = ((bits >> 12) + 0.5) / 2**52                      in (0, 1), exact: `uniform`
     Gumbel = -log(-log(1 - v))                               in float64
 
 `mix` is the finaliser of SplitMix64. Nothing else enters: not the row, the batch, the other
@@ -41,12 +41,16 @@ def row_keys(seed: Tensor, position: Tensor) -> Tensor:
     return mix_(mix_(seed + GOLDEN).add_(position * GOLDEN))
 
 
+def uniform(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """For `token_ids` [R or 1, C] int64 under `keys` [R] -> [R, C] float64, in (0, 1)."""
+    bits = mix_(token_ids * GOLDEN + keys[:, None])
+    return (bits >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
+
+
 def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:
     """Noise of `token_ids` [R or 1, C] int64 under `keys` [R] -> [R, C] float64.
 
     v is small for the likeliest winners, so 1 - v is taken by log1p: the tail down to 2**-53 is
     as exact as float64.
     """
-    bits = mix_(token_ids * GOLDEN + keys[:, None])
-    v = (bits >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
-    return v.neg_().log1p_().neg_().log_().neg_()
+    return uniform(keys, token_ids).neg_().log1p_().neg_().log_().neg_()
