@@ -15,7 +15,7 @@ right and some are wrong, by a hash: a wrong one leaves its entry in the pages u
 overwrites it. The drafts come from a *head* with a pool of its own under the same page tables. Its
 entry of a token stands at the token's index and is made of the hidden state before it, so that the
 step that runs the token before writes it; behind each page it keeps the hidden state of its last
-token. A step that drafts nothing does not run the head.
+token. A step that drafts nothing runs the head for its prompts only.
 
 With `num_snapshots` the model is a hybrid one: each slot has a state, which is the list of all
 entries that its rows ran, and which no page table can mend. A row whose state is not that of its
@@ -486,7 +486,7 @@ class FakeWorker:
             return
         slot = self.slots[row.slot]
         stop = start + (len(row.ids) if isinstance(row, PrefillRow) else len(following))
-        if plan.draft_k == 0:
+        if plan.draft_k == 0 and isinstance(row, VerifyRow):
             slot.first_of_head = stop + 1
             return
         if 0 < start == slot.cached and slot.first_of_head <= start:

@@ -52,8 +52,7 @@ class Committer:
             rows = rows[sampled:]
         width = step.width
         if not step.drafts and self._draft_count.max_drafts:
-            for row, sequence in zip(rows, step.verify, strict=True):
-                _leave_undrafted(sequence, row.length)
+            _leave_undrafted(rows, step.verify)
         if width > 1:
             self._count_drafts(rows, step.verify)
             self._totals.verify_us += result.run_us - result.draft_us
@@ -117,8 +116,6 @@ class Committer:
             else:
                 if part is not None or sequence.wants_prompt_logprobs:
                     _gather(sequence, chunk, part)
-                if not step.drafts and self._draft_count.max_drafts:
-                    _leave_undrafted(sequence, chunk.stop)
                 self._manager.commit(sequence.holding, chunk.stop)
                 sequence.length = chunk.stop
                 if row is not None:
@@ -192,10 +189,11 @@ class Committer:
         )
 
 
-def _leave_undrafted(sequence: Sequence, length: int) -> None:
-    """A step without drafts does not run the head: it has no entries of the tokens that the step
-    ran, nor will it be able to make that of the next one."""
-    sequence.holding.drafted_from = length + 1
+def _leave_undrafted(rows: list[ResultRow], sequences: list[Sequence]) -> None:
+    """A step without drafts runs the head for prompts only: it has no entries of the tokens that
+    verify rows gave, nor will it be able to make that of the next one."""
+    for row, sequence in zip(rows, sequences, strict=True):
+        sequence.holding.drafted_from = row.length + 1
 
 
 def _watch_for(sequence: Sequence) -> None:
