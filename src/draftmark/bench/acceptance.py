@@ -33,6 +33,23 @@ def acceptance(
     )
 
 
+def tokens_a_step(succeeded: Sequence[RequestRecord], spec: Speculation) -> float | None:
+    """What a sequence gets of a decode step, those without any draft included, which servers do not
+    count as verify steps: each gives one token besides the drafts that it accepted. Equal to the
+    acceptance where every step had drafts. None where that or the number of tokens is unknown."""
+    if spec.steps == 0:
+        return 1.0
+    if spec.accept is None or spec.steps is None:
+        return None
+    counts = [record.n_out for record in succeeded]
+    if None in counts:
+        return None
+    # The first token of each comes of its prompt.
+    decoded = sum(count - 1 for count in counts if count is not None)
+    steps = decoded - (spec.accept - 1) * spec.steps
+    return decoded / steps if decoded > 0 and steps > 0 else None
+
+
 def step_acceptance(samples: Sequence[Sample]) -> list[tuple[int, float]]:
     """Tokens a step between each two samples in which steps were counted, at the later one's
     time."""

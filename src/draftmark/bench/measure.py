@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from draftmark.bench.acceptance import acceptance
+from draftmark.bench.acceptance import acceptance, tokens_a_step
 from draftmark.bench.metrics import (
     FIGURES,
     GAP_METRICS,
@@ -65,7 +65,7 @@ def measure(
     metrics = _distributions(succeeded, len(records) - len(succeeded))
     values = {
         **_whole_run(records, succeeded, wall_ns, profile.slo),
-        **_steps(records, span, spec, metrics["tpot_ms"].mean),
+        **_steps(records, span, tokens_a_step(succeeded, spec), metrics["tpot_ms"].mean),
     }
     return Measured(
         wall_s=None if wall_ns is None else wall_ns / 1e9,
@@ -180,11 +180,10 @@ def _whole_run(
 def _steps(
     records: Sequence[RequestRecord],
     span: Steady | None,
-    spec: Speculation,
+    emitted: float | None,
     mean_tpot_ms: float | None,
 ) -> dict[str, float | None]:
-    """A server that is known to draft nothing emits one token a step."""
-    emitted = 1.0 if spec.steps == 0 else spec.accept
+    """`emitted` are the tokens that a step gives a sequence."""
     rate = lane_s = tpot_ns = None
     if span is not None and span.start_s is not None and span.end_s is not None:
         edges = np.array([span.start_s, span.end_s])

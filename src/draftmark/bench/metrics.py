@@ -179,13 +179,13 @@ FIGURES = {
             "step_ms",
             "ms",
             Basis.STEADY,
-            "Requests in flight by tokens per second, both steady, times the tokens a step emits.",
+            "Requests in flight by tokens per second, both steady, times the tokens of a step.",
         ),
         Definition(
             "tpot_step_ms",
             "ms",
             Basis.REQUESTS,
-            "Time of one step with all stalls in it: mean TPOT, times the tokens a step emits.",
+            "Time of one step with all stalls in it: mean TPOT, times the tokens of a step.",
         ),
     )
 }

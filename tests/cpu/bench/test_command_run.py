@@ -223,8 +223,12 @@ def test_a_log_that_is_rotated_costs_its_gate_and_not_the_run(
     assert gates["log_clean"] == "unknown"
 
 
-def test_ctrl_c_keeps_a_partial_run_and_burns_its_window(tmp_path: Path) -> None:
-    """As a terminal sends it: to the command and to its shards."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_from_outside_keeps_a_partial_run_and_burns_its_window(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C as a terminal sends it, to the command and to its shards; another end to the command
+    alone."""
     with truth_process() as truth:
         bench = Bench(truth, tmp_path)
         bench.play(msgspec.structs.replace(QUICK, ttft_ms=100))
@@ -242,7 +246,8 @@ def test_ctrl_c_keeps_a_partial_run_and_burns_its_window(tmp_path: Path) -> None
         ) as process:
             while len(truth.log()) < 4 and process.poll() is None:
                 time.sleep(0.02)
-            os.killpg(process.pid, signal.SIGINT)
+            end = os.killpg if number is signal.SIGINT else os.kill
+            end(process.pid, number)
             out, _ = process.communicate(timeout=60)
         assert process.returncode == 2
     [run] = bench.runs().values()

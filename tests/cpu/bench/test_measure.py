@@ -27,7 +27,7 @@ def test_the_defined_figures_are_measured_and_no_others():
 
 def test_a_closed_loop():
     runs = closed_loop(concurrency=4, waves=10)
-    found = measure(runs, profile(), delta=Counters(verify_steps=100, accepted=50))
+    found = measure(runs, profile(), delta=Counters(verify_steps=140, accepted=140))
     assert found.wall_s == pytest.approx(WALL_S)
     got = values(found)
     assert got["out_tok_s"] == pytest.approx(40 * 8 / WALL_S)
@@ -44,10 +44,22 @@ def test_a_closed_loop():
     assert got["steady_out_tok_s"] == pytest.approx(40 * 8 / WALL_S, rel=0.01)
     assert got["steady_tpot_ms"] == pytest.approx(10.0)
     # By the whole lane, its prompts' time too: every stream is taken to step with the others.
-    assert got["step_ms"] == pytest.approx(1.5e3 * in_flight / got["steady_out_tok_s"])
-    assert got["tpot_step_ms"] == pytest.approx(15.0)
+    assert got["step_ms"] == pytest.approx(2e3 * in_flight / got["steady_out_tok_s"])
+    assert got["tpot_step_ms"] == pytest.approx(20.0)
     assert found.metrics["tpot_ms"].p50 == pytest.approx(10.0)
     assert found.metrics["icl_ms"].n == 40 * 7
+
+
+def test_steps_without_a_draft_are_steps_too():
+    """280 tokens after the first ones: 70 windows of 3 tokens, and 70 steps of one that no server
+    counts. An acceptance of 3 would make of 10 ms a token steps of 30 ms."""
+    runs = closed_loop(concurrency=4, waves=10)
+    found = measure(runs, profile(), delta=Counters(verify_steps=70, accepted=140))
+    assert found.spec.accept == pytest.approx(3.0)
+    assert values(found)["tpot_step_ms"] == pytest.approx(20.0)
+    # More accepted drafts than tokens: whoever counted them counted something else.
+    other = measure(runs, profile(), delta=Counters(verify_steps=70, accepted=280))
+    assert values(other)["tpot_step_ms"] is None
 
 
 def test_without_an_acceptance_there_is_no_step():

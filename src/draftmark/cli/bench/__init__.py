@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 from collections.abc import Callable
 
 from draftmark.bench.profile import shipped_profiles
@@ -48,7 +49,13 @@ def run(argv: list[str]) -> int:
         f"draftmark.cli.bench.{'profile_run' if command == 'run' else command}"
     )
     chosen: Callable[[list[str]], int] = module.run
-    return chosen(rest)
+    # Who ends it by a signal, like `timeout` and job schedulers, gets what Ctrl-C leaves: what was
+    # measured so far, marked.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return chosen(rest)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _help() -> str:
