@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from draftmark.core.messages import DraftStats, EngineState, EngineStats
+from draftmark.server.metrics import Metrics
 from draftmark.server.page import load_page
 
 MODEL = "fake-135m"
@@ -45,10 +47,16 @@ class Answer:
         self.events: queue.Queue[Any] = queue.Queue()
         self.left = threading.Event()  # the client closed the connection before the end
         self._tokens = 0
+        self._speculation: dict[str, Any] = {}
 
     def say(self, text: str, *, tokens: int = 1) -> Answer:
         self._tokens += tokens
         self._send({"index": 0, "delta": {"content": text}, "finish_reason": None})
+        return self
+
+    def draft(self, acceptance_length: float) -> Answer:
+        """Say in usage from now on that drafts were made."""
+        self._speculation = {"speculation": {"acceptance_length": acceptance_length}}
         return self
 
     def end(self, finish_reason: str = "stop") -> Answer:
@@ -82,8 +90,8 @@ class Answer:
     def _send(self, choice: dict[str, Any]) -> None:
         self.events.put({"choices": [choice], "usage": self._usage()})
 
-    def _usage(self) -> dict[str, int]:
-        return {"prompt_tokens": 7, "completion_tokens": self._tokens}
+    def _usage(self) -> dict[str, Any]:
+        return {"prompt_tokens": 7, "completion_tokens": self._tokens, **self._speculation}
 
 
 class FakeServer:
@@ -248,8 +256,10 @@ def metrics_text(
     hits: int = 0,
     queries: int = 0,
     ttft: dict[str, int] | None = None,
+    drafts: DraftStats | None = None,
 ) -> str:
-    """Prometheus text with the names the page reads. `ttft`: cumulative counts by `le`."""
+    """Prometheus text with the names the page reads. `ttft`: cumulative counts by `le`. `drafts`
+    are told as the real server tells them."""
     label = f'{{model_name="{MODEL}"}}'
     rows = [
         f"vllm:num_requests_running{label} {float(running)}",
@@ -264,4 +274,9 @@ def metrics_text(
         f'vllm:time_to_first_token_seconds_bucket{{le="{le}",model_name="{MODEL}"}} {float(count)}'
         for le, count in buckets.items()
     ]
+    if drafts is not None:
+        stats = EngineStats(drafts=drafts)
+        metrics = Metrics(model=MODEL, state=lambda: EngineState("ready"), stats=lambda: stats)
+        told = metrics.text().decode().splitlines()
+        rows += [line for line in told if line.startswith("draftmark_draft_")]
     return "# HELP vllm:num_requests_running Requests.\n" + "\n".join(rows) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from draftmark.core.messages import DraftStats
 from tests.browser.chromium import Chromium
 from tests.browser.fake_server import FakeServer, metrics_text, refusal
 from tests.browser.test_chat import READ_NOW, TEXT, ask, exchange, wait_end
@@ -73,6 +74,66 @@ def test_figures_follow_the_metrics(page: Chromium, server: FakeServer) -> None:
     assert page.problems() == []
 
 
+def drafts(factor: int, *, low: bool = False, break_even: bool = True) -> DraftStats:
+    """Totals that grow with `factor`; windows of 3 drafts, once in five of 1."""
+    return DraftStats(
+        windows=100 * factor,
+        drafted=260 * factor,
+        accepted=150 * factor,
+        judged_at=[100 * factor, 80 * factor, 40 * factor],
+        accepted_at=[90 * factor, 40 * factor, 20 * factor],
+        turns=[0, 20 * factor, 0, 80 * factor],
+        gaps=0,
+        verify_us=0,
+        draft_us=0,
+        break_even=[1.25, 1.5, 1.756] if break_even else [],
+        low_length=1.02 if low else None,
+        num_low=int(low),
+    )
+
+
+ROWS = """
+return [...document.querySelectorAll('#drafts tbody tr')].map(
+  (row) => [...row.children].map((cell) => cell.innerText.trim()));
+"""
+
+
+def test_drafts_are_shown_where_a_server_makes_them(page: Chromium, server: FakeServer) -> None:
+    visible = "document.querySelector('#drafts').checkVisibility()"
+    assert page.js(f"return {visible}") is False
+    server.metrics = metrics_text(drafts=drafts(1, break_even=False))
+    page.open(server.url)
+    page.wait(visible)
+    assert page.text("#figure-perWindow") == NONE  # nothing was drafted since the page is open
+    assert page.js(ROWS) == [
+        ["0", "", NONE, ""],
+        *[[str(count), NONE, NONE, ""] for count in (1, 2, 3)],
+    ]
+    server.metrics = metrics_text(drafts=drafts(3))
+    page.wait("document.querySelector('#figure-perWindow').innerText === '2.50'")
+    assert page.js(ROWS) == [
+        ["0", "", "0%", ""],
+        ["1", "90%", "20%", "1.25"],
+        ["2", "50%", "0%", "1.50"],
+        ["3", "50%", "80%", "1.76"],
+    ]
+    assert page.js("return document.querySelector('#drafts-low').checkVisibility()") is False
+    server.metrics = metrics_text(drafts=drafts(3, low=True))
+    page.wait("document.querySelector('#drafts-low').checkVisibility()")
+    server.metrics = metrics_text()  # another server, which makes none
+    page.wait(f"!{visible}")
+    assert page.problems() == []
+
+
+def test_an_answer_tells_what_its_windows_gave(page: Chromium, server: FakeServer) -> None:
+    answer = server.next_answer()
+    ask(page, "Hello?")
+    answer.say("Yes", tokens=1)
+    answer.draft(2.6125).say(", indeed.", tokens=8).end()
+    page.wait("document.querySelector('.answer.done')")
+    assert " · 2.61 tok/window · TTFT " in page.text(".meta span")
+
+
 def test_figures_fail_and_come_back_while_the_chat_goes_on(
     page: Chromium, server: FakeServer
 ) -> None:
@@ -139,6 +200,8 @@ def test_nothing_scrolls_sideways(page: Chromium, server: FakeServer, width: int
     ask(page, "And an error?")
     page.wait("document.querySelector('.problem:not([hidden])')")
     page.click("#settings summary")
+    server.metrics = metrics_text(drafts=drafts(1, low=True))
+    page.wait("!document.querySelector('#drafts').hidden")
     if width <= 800:
         page.click("#show-figures")
         page.wait("document.querySelector('#plots').checkVisibility()")
@@ -172,7 +235,7 @@ return arguments[0].map((css) => {
 
 PLACES = """
 .question .text|.answer p|.text p code|.text pre code|.meta span|#model|#status|summary|#send
-|#trouble|.figure .label|#facts dt
+|#trouble|.figure .label|#facts dt|#drafts th|#drafts td|#drafts-low
 """.replace("\n", "").split("|")
 
 
@@ -181,6 +244,9 @@ def test_colours_follow_the_system_and_can_be_read(
     page: Chromium, server: FakeServer, scheme: str
 ) -> None:
     page.prefer(scheme)
+    server.metrics = metrics_text(drafts=drafts(1, low=True))
+    page.js(READ_NOW)
+    page.wait("document.querySelector('#drafts-low').checkVisibility()")
     server.instead["/metrics"] = refusal(500, "Broken.")
     page.js(READ_NOW)
     page.wait("document.querySelector('#trouble').innerText !== ''")
