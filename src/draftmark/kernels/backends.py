@@ -23,6 +23,7 @@ class Backends:
     """Backend name by op."""
 
     attention: str = "torch"
+    attention_rows: str = "torch"
     causal_conv: str = "torch"
     delta_rows: str = "torch"
     experts: str = "torch"
@@ -40,7 +41,15 @@ class Backends:
 
 REFERENCE = Backends(**{op.name: "reference" for op in fields(Backends)})
 
-_COMPILED = ("causal_conv", "delta_rows", "experts", "gated_delta", "norm", "sentinel")
+_COMPILED = (
+    "attention_rows",
+    "causal_conv",
+    "delta_rows",
+    "experts",
+    "gated_delta",
+    "norm",
+    "sentinel",
+)
 _PACKED = ("experts", "linear")
 
 

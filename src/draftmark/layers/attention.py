@@ -6,17 +6,18 @@ Legend: N tokens, H query heads, K KV heads, D head dimension (all of this rank)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from draftmark.cache.spec import PAGE_TOKENS, AttentionSpec
-from draftmark.kernels import attention, kv_write, rope
+from draftmark.kernels import attention, attention_rows, kv_write, rope
 from draftmark.layers.linear import Linear, RowLinear
 from draftmark.layers.module import DirectModule
 from draftmark.layers.norm import NormConfig, RMSNorm
 from draftmark.layers.recurrent import LayerCache
-from draftmark.layers.step import StageStep
+from draftmark.layers.step import PromptStep, StageStep
 from draftmark.layers.weight import Block, Placement
 from draftmark.parallel.sharding import Heads, KVHeads, Rows
 
@@ -76,8 +77,38 @@ class Attention(DirectModule):
         """`cache` are this layer's pages; this step's keys and values are written to them."""
         own = step.attention
         assert own is not None and isinstance(cache, Tensor)
+        projected, first = self.qkv(x), own.num_prefill
+        parts = []
+        if own.prompts is not None:
+            prompts = projected if own.rows is None else projected[:first]
+            parts.append(self._prefill(prompts, own.prompts, cache))
+        if own.rows is not None:
+            rows = projected if own.prompts is None else projected[first:]
+            parts.append(
+                attention_rows.verify(
+                    rows,
+                    weights=self.row_weights,
+                    pool=cache,
+                    plan=own.rows,
+                    backend=self.backends.attention_rows,
+                )
+            )
+        return self.out(parts[0] if len(parts) == 1 else torch.cat(parts), residual)
+
+    @cached_property
+    def row_weights(self) -> attention_rows.RowWeights:
+        """After `finish()`."""
+        norms = (self.q_norm, self.k_norm)
+        q_norm, k_norm = (None if norm is None else norm.prepared for norm in norms)
+        eps = 0.0 if self.q_norm is None else self.q_norm.eps
+        return attention_rows.RowWeights(
+            q_norm=q_norm, k_norm=k_norm, eps=eps, has_gate=self.has_gate
+        )
+
+    def _prefill(self, projected: Tensor, own: PromptStep, cache: Tensor) -> Tensor:
+        """Of the prefill rows' tokens [P, ...] -> [P, H D]."""
         heads, kv_heads = self.num_heads, self.kv_heads
-        projected = qkv = self.qkv(x).view(x.shape[0], -1, self.head_dim)
+        split = qkv = projected.view(len(projected), -1, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k, v = qkv.narrow(1, 0, heads + 2 * kv_heads).split((heads, kv_heads, kv_heads), 1)
             qkv = torch.cat((self.q_norm(q)[0], self.k_norm(k)[0], v), dim=1)
@@ -87,9 +118,9 @@ class Attention(DirectModule):
         kv_write.kv_write(cache, kv=kv, store=own.store, backend=self.backends.kv_write)
         out = attention.attend(qkv.narrow(1, 0, heads), pool=cache, plan=own.plan)
         if self.has_gate:
-            gate = projected.narrow(1, heads + 2 * kv_heads, heads).flatten(1)
+            gate = split.narrow(1, heads + 2 * kv_heads, heads).flatten(1)
             out = out * torch.sigmoid(gate)
-        return self.out(out, residual)
+        return out
 
     def cache_spec(self, kv_dtype: torch.dtype, *, max_drafts: int) -> AttentionSpec:
         """Pages are as large for any number of drafts."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from draftmark.kernels import attention, rope
+from draftmark.kernels import attention, attention_rows, rope
 from draftmark.kernels.spans import Span
 from draftmark.layers.batch import Batch
 from draftmark.layers.rotary import Rotary
@@ -17,12 +17,21 @@ from draftmark.layers.weight import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionStep:
-    """`store` [N] is the place of each token in a pool."""
+class PromptStep:
+    """Of the prefill tokens [P]: places in a pool, rotations, page indices and masks."""
 
     store: Tensor
     rotation: rope.RopeRows
     plan: attention.Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionStep:
+    """Prefill tokens come first; either part is None where the step has none of them."""
+
+    num_prefill: int
+    prompts: PromptStep | None
+    rows: attention_rows.Plan | attention_rows.RowsLayout | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,35 +61,46 @@ def attention_step(
     rotary: Rotary,
     placement: Placement,
 ) -> AttentionStep:
-    """Rotations, page indices and masks of a step."""
-    prefill = [
-        attention.PrefillLayout(
-            offset=span.offset,
-            count=span.count,
-            start=span.start,
-            pages=span.pages,
-            first=span.first,
+    """What attention layers of `shape` share."""
+    count = batch.verify_offset
+    prompts = rows = None
+    if count > 0:
+        prefill = [
+            attention.PrefillLayout(
+                offset=span.offset,
+                count=span.count,
+                start=span.start,
+                pages=span.pages,
+                first=span.first,
+            )
+            for span in batch.prefill
+        ]
+        prompts = PromptStep(
+            store=batch.store[:count],
+            rotation=rotary.rows(batch.positions[:count]),
+            plan=attention.plan(
+                shape,
+                prefill=prefill,
+                verify=None,
+                dtype=placement.dtype,
+                backend=placement.backends.attention,
+            ),
         )
-        for span in batch.prefill
-    ]
-    verify = None
     if batch.num_verify > 0:
-        verify = attention.VerifyLayout(
-            offset=batch.verify_offset,
+        layout = attention_rows.RowsLayout(
+            shape=shape,
+            table=rotary.table,
             width=batch.verify_width,
             pages=batch.verify_pages,
             lengths=batch.verify_lengths,
-            store=batch.store[batch.verify_offset :],
+            store=batch.store[count:],
+            positions=batch.positions[count:],
             first=batch.verify_first,
         )
-    plan = attention.plan(
-        shape,
-        prefill=prefill,
-        verify=verify,
-        dtype=placement.dtype,
-        backend=placement.backends.attention,
-    )
-    return AttentionStep(store=batch.store, rotation=rotary.rows(batch.positions), plan=plan)
+        rows = attention_rows.plan(
+            layout, dtype=placement.dtype, backend=placement.backends.attention_rows
+        )
+    return AttentionStep(num_prefill=count, prompts=prompts, rows=rows)
 
 
 def recurrent_step(batch: Batch) -> RecurrentStep:
