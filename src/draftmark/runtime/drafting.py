@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from draftmark.core.step import StepPlan
@@ -21,7 +22,8 @@ from draftmark.runtime.slots import SlotTables
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
     """What a step ran and gave. `packed` [M, packed_columns] are the rows as it left them, None
-    where none sampled; `hidden` [N, H] is of all its tokens, after the final norm."""
+    where none sampled; `hidden` [N, H] is of all its tokens, after the final norm. `max_drafts` [S]
+    is the most that each slot may have."""
 
     plan: StepPlan
     inputs: PlanInputs
@@ -29,13 +31,15 @@ class Drafting:
     packed: Tensor | None
     hidden: Tensor
     layout: RowLayout
+    max_drafts: Tensor
 
     def enter(self, drafts: Tensor, counts: Tensor) -> None:
         """`drafts` [M, k] for the next step of each row, k the plan's `draft_k`, and how many of
-        them are meant."""
+        them are meant, less where a slot may have fewer."""
         assert self.packed is not None, "no row sampled"
         width = drafts.shape[1]
-        self.packed[:, PACKED_DRAFTS] = counts
+        most = self.max_drafts.index_select(0, self.inputs.sampling_slots)
+        self.packed[:, PACKED_DRAFTS] = torch.minimum(counts, most)
         self.packed[:, PACKED_TOKEN + 1 : PACKED_TOKEN + 1 + width] = drafts
 
 

@@ -5,31 +5,118 @@ and the token t_{i+1} stands at i + 1, so that it depends on nothing behind it; 
 After a step the entries of the tokens that it accepted are written anew from the model's hidden
 states, those of the first drafts having been made from the head's own.
 
-Entries before `first` of a slot do not exist: nothing was run there, or it came from the prefix
-cache, whose hidden states are gone. What is missing costs acceptance, never a token.
+Cached pages bring their entries along. The entry of the first token behind them is of the hidden
+state before it, which was run by somebody else: the one behind each page is kept beside it.
 
-Legend: T prefill tokens, M rows that sample (s of them prefill rows), B verify rows, q tokens of a
-verify row, k drafts.
+Entries before `first` of a slot do not exist: nothing was drafted there. What is missing costs
+acceptance, never a token. Prompts get theirs even in steps without drafts, for who comes after.
+
+Legend: N tokens, T prefill tokens, M rows that sample (s of them prefill rows), B verify rows, q
+tokens of a verify row, k drafts.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.kernels import sample as op
 from draftmark.layers.batch import Batch, PrefillSpan
 from draftmark.runtime.drafting import Drafting, Seat
 from draftmark.runtime.relay import PACKED_DONE, PACKED_EMITTED, PACKED_LENGTH, PACKED_TOKEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """Those of a step that get entries: of its prompts, or of all rows. `last` is the last of each
+    row that samples."""
+
+    slots: Tensor  # [N] int64
+    positions: Tensor  # [N] int64
+    following: Tensor  # [N] int64, the ids after them
+    is_true: Tensor  # [N] bool, no rejected draft or inert row
+    is_followed: Tensor  # [N] bool, true and not the last that is ever run
+    last: Tensor  # [s] or [M] int64
+    num_verify: int
+
+    @classmethod
+    def of_prompts(cls, step: Drafting) -> _Tokens:
+        prefill = step.inputs.prefill
+        assert prefill is not None
+        following = prefill.next_ids
+        if step.packed is not None:
+            sampled = step.packed[: step.inputs.num_sampling_prefill, PACKED_TOKEN]
+            following = following.index_copy(0, prefill.last_tokens, sampled)
+        return cls(
+            slots=prefill.slots,
+            positions=prefill.positions,
+            following=following.clamp_min(0),
+            is_true=torch.ones_like(following, dtype=torch.bool),
+            is_followed=following >= 0,
+            last=prefill.last_tokens,
+            num_verify=0,
+        )
+
+    @classmethod
+    def of_windows(cls, step: Drafting) -> _Tokens:
+        assert step.packed is not None
+        batch, width = step.batch, step.batch.verify_width
+        rows = step.packed[step.inputs.num_sampling_prefill :]
+        emitted, begin = rows[:, PACKED_EMITTED, None], step.layout.packed_emitted
+        column = torch.arange(width, device=rows.device)
+        is_true = column < emitted
+        row = torch.arange(len(rows), device=rows.device)
+        return cls(
+            slots=step.inputs.verify_slots.repeat_interleave(width),
+            positions=((batch.verify_lengths[:, None] + column) * is_true).flatten(),
+            following=rows[:, begin : begin + width].flatten(),
+            is_true=is_true.flatten(),
+            is_followed=is_true.flatten(),
+            last=batch.verify_offset + width * row + emitted[:, 0].clamp_min(1) - 1,
+            num_verify=len(rows),
+        )
+
+    @classmethod
+    def of(cls, step: Drafting) -> _Tokens:
+        """Of all rows."""
+        if step.batch.num_verify == 0:
+            return cls.of_prompts(step)
+        windows = cls.of_windows(step)
+        if step.inputs.prefill is None:
+            return windows
+        prompts = cls.of_prompts(step)
+        return cls(
+            slots=torch.cat((prompts.slots, windows.slots)),
+            positions=torch.cat((prompts.positions, windows.positions)),
+            following=torch.cat((prompts.following, windows.following)),
+            is_true=torch.cat((prompts.is_true, windows.is_true)),
+            is_followed=torch.cat((prompts.is_followed, windows.is_followed)),
+            last=torch.cat((prompts.last, windows.last)),
+            num_verify=windows.num_verify,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """The first tokens [n] of prompts that begin behind cached pages: each is an entry of its own,
+    of the hidden state behind those pages."""
+
+    spans: tuple[PrefillSpan, ...]
+    ids: Tensor
+    positions: Tensor
+    store: Tensor
+    hidden: Tensor  # [n, H]
+
+
 class MTPDrafter:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self._cache, self._behind = seat.caches.layers[-2:]
-        assert isinstance(self._behind, Tensor)
+        self._cache, behind = seat.caches.layers[-2:]
+        assert isinstance(behind, Tensor)
+        self._behind = behind  # [pages, H]
         num_slots = len(seat.tables.ends)
         self._first = torch.ones(num_slots, dtype=torch.int64, device=seat.tables.ends.device)
         # The same of prefilling slots, whose rows only the host describes.
@@ -38,65 +125,87 @@ class MTPDrafter:
     def draft(self, step: Drafting) -> None:
         plan, admits = step.plan, step.inputs.admits
         for admit in plan.admits:
-            self._first_of_prompts[admit.slot] = admit.cached + 1
+            self._first_of_prompts[admit.slot] = admit.drafted_from
         if admits is not None:
-            first = admits.cached + 1
-            self._first.index_copy_(0, admits.slots, first)
+            self._first.index_copy_(0, admits.slots, admits.drafted_from)
         if plan.draft_k == 0:
             self._leave_out(step)
             return
-        hidden = self._extend(step)
+        hidden = self._extend(step, _Tokens.of(step))
         if step.packed is not None:
             self._chain(step, step.packed, hidden)
 
     def _leave_out(self, step: Drafting) -> None:
-        """Nothing is run: the entries of this step are missing."""
-        for row in step.plan.prefill:
-            self._first_of_prompts[row.slot] = row.start + len(row.ids) + 1
+        """No drafts are wanted: verify rows get no entries."""
+        if step.inputs.prefill is not None:
+            self._extend(step, _Tokens.of_prompts(step))
         if step.packed is not None:
-            first = step.packed[:, PACKED_LENGTH] + 1
-            self._first.index_copy_(0, step.inputs.sampling_slots, first)
+            rows = step.packed[step.inputs.num_sampling_prefill :]
+            first = rows[:, PACKED_LENGTH] + 1
+            self._first.index_copy_(0, step.inputs.verify_slots, first)
 
-    def _extend(self, step: Drafting) -> Tensor:
-        """Entries of all tokens that the step ran and kept, from the model's hidden states. Returns
-        the head's own of each row's last one [M, H]; of rows that ended they mean nothing."""
-        inputs, tables, batch = step.inputs, self._seat.tables, step.batch
-        width, prefill = batch.verify_width, inputs.prefill
-        num_prefill = inputs.num_sampling_prefill
-        slots, index, ids, kept, last = [], [], [], [], []
-        if prefill is not None:
-            own = prefill.next_ids
-            if step.packed is not None:
-                sampled = step.packed[:num_prefill, PACKED_TOKEN]
-                own = own.index_copy(0, prefill.last_tokens, sampled)
-            slots.append(prefill.slots)
-            index.append(prefill.positions + 1)
-            ids.append(own.clamp_min(0))  # a last chunk that samples nothing is followed by nothing
-            kept.append(own >= 0)
-            last.append(prefill.last_tokens)
-        if batch.num_verify > 0:
-            assert step.packed is not None
-            rows = step.packed[num_prefill:]
-            emitted = rows[:, PACKED_EMITTED, None]
-            column = torch.arange(width, device=rows.device)
-            begin = step.layout.packed_emitted
-            slots.append(inputs.verify_slots.repeat_interleave(width))
-            index.append((batch.verify_lengths[:, None] + 1 + column).flatten())
-            ids.append(rows[:, begin : begin + width].flatten())
-            kept.append((column < emitted).flatten())
-            offset = batch.verify_offset + width * torch.arange(len(rows), device=rows.device)
-            last.append(offset + emitted[:, 0].clamp_min(1) - 1)
-        owner, entry, keep = torch.cat(slots), torch.cat(index), torch.cat(kept)
-        keep &= entry < tables.ends.index_select(0, owner)
-        shifted = replace(
-            batch,
-            store=tables.store(owner, entry * keep, keep),
-            prefill=tuple(self._shifted(span) for span in batch.prefill),
-            verify_lengths=batch.verify_lengths + 1,
-            verify_first=self._first.index_select(0, inputs.verify_slots),
+    def _extend(self, step: Drafting, tokens: _Tokens) -> Tensor:
+        """Entries of `tokens`, from the model's hidden states, and what is kept beside their pages.
+        Returns the head's own hidden states [len(last), H] of each row's last token; of rows that
+        ended they mean nothing."""
+        tables, batch = self._seat.tables, step.batch
+        hidden = step.hidden[: len(tokens.slots)]
+        self._keep_behind(hidden, tokens)
+        entry = tokens.positions + 1
+        keep = tokens.is_followed & (entry < tables.ends.index_select(0, tokens.slots))
+        store = tables.store(tokens.slots, entry * keep, keep)
+        spans = tuple(self._shifted(span) for span in batch.prefill)
+        ids, positions, last = tokens.following, tokens.positions, tokens.last
+        offset, verify = batch.verify_offset, slice(0, tokens.num_verify)
+        begun = self._begun(step)
+        if begun is not None:
+            count = len(begun.spans)
+            spans = begun.spans + tuple(replace(s, offset=s.offset + count) for s in spans)
+            ids, positions = torch.cat((begun.ids, ids)), torch.cat((begun.positions, positions))
+            store, hidden = torch.cat((begun.store, store)), torch.cat((begun.hidden, hidden))
+            offset, last = offset + count, last + count
+        shifted = Batch(
+            positions=positions,
+            store=store,
+            prefill=spans,
+            verify_offset=offset,
+            verify_width=batch.verify_width,
+            verify_pages=batch.verify_pages[verify],
+            verify_lengths=batch.verify_lengths[verify] + 1,
+            verify_slots=batch.verify_slots[verify],
+            verify_folds=batch.verify_folds[verify],
+            verify_first=self._first.index_select(0, step.inputs.verify_slots[verify]),
         )
-        out = self._seat.stage.draft(torch.cat(ids), step.hidden, shifted, self._cache)
-        return out.index_select(0, torch.cat(last))
+        return self._seat.stage.draft(ids, hidden, shifted, self._cache).index_select(0, last)
+
+    def _keep_behind(self, hidden: Tensor, tokens: _Tokens) -> None:
+        is_end = tokens.is_true & (tokens.positions % PAGE_TOKENS == PAGE_TOKENS - 1)
+        page = self._seat.tables.pages[tokens.slots, tokens.positions // PAGE_TOKENS]
+        self._behind.index_copy_(0, page.to(torch.int64) * is_end, hidden)
+
+    def _begun(self, step: Drafting) -> _Begun | None:
+        """Of the prompts whose first chunk this step runs, where the pages before it are whole."""
+        starts = {a.slot: a.cached for a in step.plan.admits if a.cached >= a.drafted_from}
+        spans = [span for span in step.batch.prefill if starts.get(span.slot) == span.start]
+        if not spans:
+            return None
+        prefill = step.inputs.prefill
+        assert prefill is not None
+        assert all(span.start % PAGE_TOKENS == 0 for span in spans), "pages are cached as a whole"
+        column = [span.start // PAGE_TOKENS for span in spans]
+        pages = [span.pages[n - 1 : n + 1] for span, n in zip(spans, column, strict=True)]
+        before, own = torch.stack(pages).to(torch.int64).unbind(1)
+        first = [slice(span.offset, span.offset + 1) for span in spans]
+        return _Begun(
+            spans=tuple(
+                replace(span, offset=number, count=1, first=self._first_of_prompts[span.slot])
+                for number, span in enumerate(spans)
+            ),
+            ids=torch.cat([prefill.ids[token] for token in first]),
+            positions=torch.cat([prefill.positions[token] for token in first]) - 1,
+            store=own * PAGE_TOKENS,
+            hidden=self._behind.index_select(0, before),
+        )
 
     def _shifted(self, span: PrefillSpan) -> PrefillSpan:
         return replace(span, start=span.start + 1, first=self._first_of_prompts[span.slot])

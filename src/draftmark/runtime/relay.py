@@ -26,8 +26,8 @@ from draftmark.parallel.lanes import Label, Shape
 # then its pending token and the drafts.
 LENGTH, DONE, FOLD, DRAFTS, TOKEN = range(5)
 
-# Of a row that sampled: `PACKED_DRAFTED` is how many drafts its window had, `PACKED_DRAFTS` how many
-# its next one has. Then those drafts, and the tokens it emitted.
+# Of a row that sampled: `PACKED_DRAFTED` is how many drafts its window had, `PACKED_DRAFTS` how
+# many its next one has. Then those drafts, and the tokens it emitted.
 (
     PACKED_SLOT,
     PACKED_GENERATION,

@@ -42,24 +42,27 @@ _RETURNED = (PACKED_LENGTH, PACKED_DONE, PACKED_FOLD, PACKED_DRAFTS)
 
 
 class SlotTables:
-    """Page tables [S, P] and ends [S] of every slot."""
+    """Page tables [S, P], ends [S] and the most drafts of a step [S] of every slot."""
 
     def __init__(self, *, num_slots: int, max_context: int, device: torch.device) -> None:
         self.max_pages = pages_of(max_context)
         self.pages = torch.zeros((num_slots, self.max_pages), dtype=torch.int32, device=device)
         self.ends = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self.max_drafts = torch.zeros_like(self.ends)
 
     @torch.inference_mode()
     def reset(self) -> None:
         """No slot is in use."""
         self.pages.zero_()
         self.ends.zero_()
+        self.max_drafts.zero_()
 
     def apply(self, inputs: PlanInputs) -> None:
         """Admissions, then page-table deltas."""
         if inputs.admits is not None:
             self.pages.index_fill_(0, inputs.admits.slots, 0)
             self.ends.index_copy_(0, inputs.admits.slots, inputs.admits.ends)
+            self.max_drafts.index_copy_(0, inputs.admits.slots, inputs.admits.max_drafts)
         if inputs.pages is not None:
             where = (inputs.pages.slots, inputs.pages.columns)
             self.pages.index_put_(where, inputs.pages.pages.to(torch.int32))
@@ -175,4 +178,4 @@ def state_columns(layout: RowLayout) -> int:
 
 def slot_bytes(*, max_context: int, layout: RowLayout) -> int:
     """Device bytes one slot costs on every stage beside its cache, those of stage 0 included."""
-    return 8 * (state_columns(layout) + 1) + 4 * pages_of(max_context)
+    return 8 * (state_columns(layout) + 2) + 4 * pages_of(max_context)

@@ -283,6 +283,7 @@ class StageRun:
                     packed=packed,
                     hidden=hidden,
                     layout=self._layout,
+                    max_drafts=self.tables.max_drafts,
                 )
             )
 
