@@ -239,6 +239,10 @@ class Simulation:
             assert answer.end is not None
             seen = self.windows_of.get(request_id, [])
             assert answer.end.drafts == (_use_of(seen) if seen else None), f"request {request_id}"
+            asked = self.requests[request_id].sampling.draft_tokens
+            assert asked is None or all(window.drafted <= asked for window in seen), (
+                f"request {request_id} had more drafts than the {asked} it asked for"
+            )
         stats, most = self.scheduler.stats().drafts, self.limits.max_drafts
         assert (stats is None) == (most == 0)
         if stats is None:

@@ -19,11 +19,14 @@ from draftmark.cache.pages import PageAllocator
 from draftmark.cache.slots import SlotAllocator
 from draftmark.cache.snapshots import SnapshotPool
 from draftmark.cache.spec import PAGE_TOKENS
-from draftmark.core.step import PageDelta, StepPlan
+from draftmark.core.messages import RequestOutput
+from draftmark.core.step import PageDelta, StepPlan, StepResult, VerifyRow
+from draftmark.scheduler.planner import InFlight
 from draftmark.scheduler.queue import Sequence
 from tests.cpu.scheduler.histories import (
     Event,
     World,
+    drafting_history,
     hybrid_history,
     make_simulation,
     play,
@@ -32,7 +35,7 @@ from tests.cpu.scheduler.histories import (
 from tests.cpu.scheduler.simulation import Simulation
 from tests.fakes.worker import FakeWorker
 
-HISTORIES = range(120)
+HISTORIES = range(80)
 OTHER_ANSWER = "gave other tokens"
 MISCOUNT = "emitted tokens, the host knows"
 
@@ -134,6 +137,27 @@ class NeverRests(SlotAllocator):
         return bool(self._free)
 
 
+class ReservesForWindowsOnly(CacheManager):
+    """What a head writes for the drafts of the next window has no room of its own."""
+
+    def reserve(self, holding: Holding, upto: int) -> list[int] | None:
+        return super().reserve(holding, upto - 1)
+
+
+class AdmitsForPromptsOnly(CacheManager):
+    """The same of the first window."""
+
+    def admit(self, holding: Holding, *, step: int, headroom: int, upto: int | None = None) -> bool:
+        return super().admit(holding, step=step, headroom=headroom)
+
+
+class TakesRejectedDraftsIntoTheState(FakeWorker):
+    def _store_window(self, row: VerifyRow, plan: StepPlan) -> None:
+        slot = self.slots[row.slot]
+        slot.fold = len(slot.records)
+        super()._store_window(row, plan)
+
+
 class AppliesReturnsEarly(FakeWorker):
     """The return of a step is applied at the head of the next one, as if there were one cohort."""
 
@@ -160,7 +184,9 @@ class AppliesReturnsEarlyAfterAdmits(AppliesReturnsAfterAdmits):
 
 
 MakeManager = Callable[[World], CacheManager]
+MakeHistory = Callable[[int], tuple[World, list[Event]]]
 Plant = Callable[[Simulation], None]
+Tamper = Callable[[StepPlan], StepPlan]
 
 
 def manager_with(
@@ -205,6 +231,83 @@ def move_too_soon(simulation: Simulation) -> None:
     cohorts._move = move_at_once  # type: ignore[method-assign]
 
 
+def count_windows_as_one_token(simulation: Simulation) -> None:
+    """The most that a slot's length can be is told without the drafts of its windows."""
+    planner, committer = simulation.scheduler._planner, simulation.scheduler._committer
+    plan_verify, commit = planner._plan_verify, committer.commit
+
+    def plan_one_token(draft: InFlight) -> list[VerifyRow]:
+        rows = plan_verify(draft)
+        for sequence in draft.verify:
+            sequence.ahead -= draft.width - 1
+            committer._lower_bound(sequence)
+        return rows
+
+    def commit_one_token(step: InFlight, result: StepResult) -> list[RequestOutput]:
+        for sequence in step.verify:
+            sequence.ahead += step.width - 1
+        return commit(step, result)
+
+    planner._plan_verify = plan_one_token  # type: ignore[method-assign]
+    committer.commit = commit_one_token  # type: ignore[method-assign]
+
+
+def never_lower_bounds(simulation: Simulation) -> None:
+    """As if no draft was ever rejected."""
+    committer = simulation.scheduler._committer
+    committer._lower_bound = lambda sequence: None  # type: ignore[method-assign]
+
+
+def see_too_far(simulation: Simulation) -> None:
+    """A row may go on without looking until its windows reach the end of its pages; the drafts of
+    the last one reach beyond."""
+    planner = simulation.scheduler._planner
+    extend = planner._extend
+
+    def extend_to_the_last_place(sequence: Sequence, draft: InFlight) -> bool:
+        has_room = extend(sequence, draft)
+        if has_room:
+            sequence.horizon = min(sequence.holding.covered, sequence.end - 1)
+        return has_room
+
+    planner._extend = extend_to_the_last_place  # type: ignore[method-assign]
+
+
+def forget_what_has_no_entries(simulation: Simulation) -> None:
+    """Pages that were filled without drafts are taken for such that have the head's entries."""
+    committer = simulation.scheduler._committer
+    commit = committer.commit
+
+    def commit_as_drafted(step: InFlight, result: StepResult) -> list[RequestOutput]:
+        return commit(replace(step, drafts=step.drafts or 1), result)
+
+    committer.commit = commit_as_drafted  # type: ignore[method-assign]
+
+
+def narrow_windows(plan: StepPlan) -> StepPlan:
+    """Windows have a place less than there are drafts."""
+    return msgspec.structs.replace(plan, verify_k=max(plan.verify_k - 1, 0))
+
+
+def forget_draft_limits(plan: StepPlan) -> StepPlan:
+    """Every request gets as many drafts as any other."""
+    admits = [msgspec.structs.replace(admit, max_drafts=8) for admit in plan.admits]
+    return msgspec.structs.replace(plan, admits=admits)
+
+
+def forget_cached_ids(plan: StepPlan) -> StepPlan:
+    """Of what is cached, the ids of the first page are told only, but where penalties need them."""
+    admits = [
+        admit
+        if admit.sampling.presence_penalty
+        else msgspec.structs.replace(
+            admit, prompt_ids=admit.prompt_ids[:PAGE_TOKENS], output_ids=[]
+        )
+        for admit in plan.admits
+    ]
+    return msgspec.structs.replace(plan, admits=admits)
+
+
 def skip_a_page(plan: StepPlan) -> StepPlan:
     """Of every delta of more than one page, the last is left out."""
     deltas = [
@@ -246,11 +349,11 @@ def age_rows(plan: StepPlan) -> StepPlan:
 def reds(
     make_manager: MakeManager = HONEST,
     *,
-    tamper: Callable[[StepPlan], StepPlan] | None = None,
+    tamper: Tamper | None = None,
     plant: Plant = lambda simulation: None,
     make_worker: type[FakeWorker] = FakeWorker,
     strict: bool = False,
-    history_of: Callable[[int], tuple[World, list[Event]]] = random_history,
+    history_of: MakeHistory = random_history,
 ) -> Iterator[str]:
     """What goes wrong in the histories, a message for each that does not pass."""
 
@@ -271,13 +374,14 @@ def reds(
 
 
 @pytest.mark.slow
-def test_nothing_is_red_without_a_fault() -> None:
-    assert list(reds()) == []
+@pytest.mark.parametrize("history_of", [random_history, hybrid_history, drafting_history])
+def test_nothing_is_red_without_a_fault(history_of: MakeHistory) -> None:
+    assert list(reds(history_of=history_of)) == []
 
 
 @pytest.mark.slow
 def test_returns_that_are_applied_early_harm_no_honest_plan() -> None:
-    assert list(reds(make_worker=AppliesReturnsEarly)) == []
+    assert list(reds(make_worker=AppliesReturnsEarly, history_of=drafting_history)) == []
 
 
 @pytest.mark.parametrize(
@@ -303,9 +407,7 @@ def test_returns_that_are_applied_early_harm_no_honest_plan() -> None:
         "penalties forget",
     ],
 )
-def test_a_planted_fault_changes_answers(
-    make_manager: MakeManager, tamper: Callable[[StepPlan], StepPlan] | None
-) -> None:
+def test_a_planted_fault_changes_answers(make_manager: MakeManager, tamper: Tamper | None) -> None:
     assert any(OTHER_ANSWER in found for found in reds(make_manager, tamper=tamper))
 
 
@@ -320,15 +422,10 @@ def test_a_planted_fault_changes_answers(
 )
 def test_a_planted_fault_crashes_the_device(
     make_manager: MakeManager,
-    tamper: Callable[[StepPlan], StepPlan] | None,
+    tamper: Tamper | None,
     message: str,
 ) -> None:
     assert any(message in found for found in reds(make_manager, tamper=tamper, strict=True))
-
-
-@pytest.mark.slow
-def test_nothing_is_red_without_a_fault_where_a_hit_needs_a_snapshot() -> None:
-    assert list(reds(history_of=hybrid_history)) == []
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -342,7 +439,7 @@ def test_nothing_is_red_without_a_fault_where_a_hit_needs_a_snapshot() -> None:
     ids=["evicted while it is written", "hung one node too deep", "not restored"],
 )
 def test_a_planted_fault_of_snapshots_is_seen_by_the_device_and_in_answers(
-    snapshots: type[SnapshotPool], tamper: Callable[[StepPlan], StepPlan] | None, strict: bool
+    snapshots: type[SnapshotPool], tamper: Tamper | None, strict: bool
 ) -> None:
     found = reds(
         manager_with(snapshots=snapshots), tamper=tamper, strict=strict, history_of=hybrid_history
@@ -353,16 +450,26 @@ def test_a_planted_fault_of_snapshots_is_seen_by_the_device_and_in_answers(
 
 @dataclass(frozen=True)
 class Fault:
-    """Of turns and returns. `crash` is what a strict device says, `answer` how it shows else."""
+    """`crash` is what a strict device says, `answer` how it shows else."""
 
     crash: str
     answer: str = OTHER_ANSWER
     manager: MakeManager = HONEST
+    tamper: Tamper | None = None
     plant: Plant = lambda simulation: None
     worker: type[FakeWorker] = FakeWorker
+    history_of: MakeHistory = random_history
 
-    def reds(self, *, strict: bool) -> Iterator[str]:
-        return reds(self.manager, plant=self.plant, make_worker=self.worker, strict=strict)
+    def is_seen(self, *, strict: bool) -> bool:
+        found = reds(
+            self.manager,
+            tamper=self.tamper,
+            plant=self.plant,
+            make_worker=self.worker,
+            strict=strict,
+            history_of=self.history_of,
+        )
+        return any((self.crash if strict else self.answer) in message for message in found)
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -392,5 +499,54 @@ class Fault:
 def test_a_planted_fault_of_turns_is_seen_by_the_device_and_in_answers(
     fault: Fault, strict: bool
 ) -> None:
-    message = fault.crash if strict else fault.answer
-    assert any(message in found for found in fault.reds(strict=strict))
+    assert fault.is_seen(strict=strict)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("is outside its", plant=count_windows_as_one_token),
+        Fault("no progress", answer="no progress", plant=never_lower_bounds),
+        Fault("is outside its", manager=manager_with(ReservesForWindowsOnly)),
+        Fault("drafts, step", answer="had more drafts than", tamper=forget_draft_limits),
+        Fault("before its return", plant=verify_one_turn_too_soon),
+        Fault("the state is not that", worker=TakesRejectedDraftsIntoTheState),
+    ],
+    ids=[
+        "window counted as one token",
+        "bound never lowered",
+        "no room for drafts",
+        "limit of a request not told",
+        "window a turn too soon",
+        "rejected drafts in the state",
+    ],
+)
+def test_a_planted_fault_of_drafts_is_seen_by_the_device_and_in_answers(
+    fault: Fault, strict: bool
+) -> None:
+    assert replace(fault, history_of=drafting_history).is_seen(strict=strict)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("drafts, step", tamper=narrow_windows),
+        Fault("is outside its", plant=see_too_far),
+        Fault("is outside its", manager=manager_with(AdmitsForPromptsOnly)),
+        Fault("the head lacks entries", plant=forget_what_has_no_entries),
+        Fault("no hidden state behind", plant=forget_what_has_no_entries),
+        Fault("is not told its cached ids", tamper=forget_cached_ids),
+    ],
+    ids=[
+        "window narrower than its drafts",
+        "horizon without drafts",
+        "admitted without room for drafts",
+        "entries that are not there",
+        "hidden state that is not there",
+        "cached ids not told",
+    ],
+)
+def test_a_planted_fault_that_costs_drafts_only_is_seen_by_the_device(fault: Fault) -> None:
+    """Worse drafts, or what drafts write, change no answer."""
+    assert replace(fault, history_of=drafting_history).is_seen(strict=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -11,12 +14,15 @@ from tests.cpu.scheduler.histories import (
     Event,
     World,
     bad_requests,
+    drafting_history,
     histories,
     hybrid_history,
     play,
     random_history,
     worlds,
 )
+
+MakeHistory = Callable[[int], tuple[World, list[Event]]]
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -53,28 +59,52 @@ def assert_snapshots_end_chunks(world: World, plans: list[StepPlan]) -> None:
             assert all((admit.cached > 0) == (admit.restore >= 0) for admit in plan.admits)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_long_histories(seed: int) -> None:
     live_through(*random_history(seed))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_long_histories_where_a_hit_needs_a_snapshot(seed: int) -> None:
     live_through(*hybrid_history(seed))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_long_histories_with_drafts(seed: int) -> None:
+    live_through(*drafting_history(seed))
+
+
+def test_histories_with_drafts_have_what_there_is_of_them() -> None:
+    """Numbers of drafts that change, also to 0 and back, windows of every outcome, ends within."""
+    seen: Counter[str] = Counter()
+    for seed in range(8):
+        simulation = play(*drafting_history(seed))
+        stats = simulation.scheduler.stats()
+        assert stats.drafts is not None
+        seen["changes"] += len({plan.draft_k for plan in simulation.plans if plan.verify}) > 2
+        seen["gaps"] += stats.drafts.gaps
+        seen["preemptions"] += stats.preemptions
+        for window in simulation.windows:
+            seen["none right"] += window.accepted == 0
+            seen["all right"] += window.accepted == window.drafted > 1
+            seen["ends within"] += window.judged == window.accepted < window.drafted
+    assert min(seen.values()) >= 5 and len(seen) == 6, seen
+
+
 @pytest.mark.parametrize("seed", [3, 8])
-def test_plans_depend_on_nothing_but_the_history(seed: int) -> None:
-    first, second = (play(*random_history(seed)) for _ in range(2))
+@pytest.mark.parametrize("make", [random_history, drafting_history])
+def test_plans_depend_on_nothing_but_the_history(make: MakeHistory, seed: int) -> None:
+    first, second = (play(*make(seed)) for _ in range(2))
     assert first.plans == second.plans and len(first.plans) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_many_long_histories(block: int) -> None:
-    for seed in range(100 * (block + 1), 100 * (block + 2)):
+    for seed in range(70 * (block + 1), 70 * (block + 2)):
         live_through(*random_history(seed))
         live_through(*hybrid_history(seed))
+        live_through(*drafting_history(seed))
 
 
 @settings(max_examples=60, suppress_health_check=_CHECKS)
