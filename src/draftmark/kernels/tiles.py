@@ -149,7 +149,9 @@ def multiply(
     a0: Any, a1: Any, a_step: Any, ahead: Any, b: Any, num_columns: Any, depth: Any, out: Any
 ) -> None:
     """out [SIDE, SIDE] = the rows of bf16 at a0 and a1, `a_step` bytes apart, times what `pack` put
-    at b. Has rows brought near that are `ahead` bytes after these."""
+    at b. Has rows brought near that are `ahead` bytes after these. depth >= DEPTH; where it is no
+    multiple of it, the last block of A is its last DEPTH columns, those among them that came before
+    meet zeros in b, of which there are `gap(depth)` lines."""
     second = packed_bytes(depth) // 2 if num_columns > ROWS else 0
     lines = ROWS * _LINE_BYTES
     clear()
@@ -157,15 +159,21 @@ def multiply(
         done = k // DEPTH * lines
         jit.prefetch(a0 + ahead + done, lines)
         jit.prefetch(a1 + ahead + done, lines)
-        at = b + _LINE_BYTES // 2 * k
-        add(a0 + 2 * k, a1 + 2 * k, a_step, at, 0 if second == 0 else at + second, _LINE_BYTES)
+        at, left = b + _LINE_BYTES // 2 * k, 2 * min(k, depth - DEPTH)
+        add(a0 + left, a1 + left, a_step, at, 0 if second == 0 else at + second, _LINE_BYTES)
     store(out)
+
+
+@jit.function
+def gap(depth: Any) -> Any:
+    """What `depth` lacks to whole blocks."""
+    return (DEPTH - depth % DEPTH) % DEPTH
 
 
 @jit.function
 def packed_bytes(depth: Any) -> Any:
     """What `pack` makes of 32 rows."""
-    return _LINE_BYTES * depth
+    return _LINE_BYTES * (depth + gap(depth))
 
 
 @jit.function

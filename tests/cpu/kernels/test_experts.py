@@ -165,7 +165,7 @@ def make_mixture(
     dtype: torch.dtype, *, backend: str, shared_size: int = 45, renormalise: bool = True
 ) -> Mixture:
     """The shared expert is larger than the others, or there is none of no features. Tiles take
-    what is a multiple of 32."""
+    multiples of 16 from 32 on."""
     generator = torch.Generator().manual_seed(9)
 
     def normal(*shape: int) -> Tensor:
@@ -207,7 +207,7 @@ def test_a_mixture_is_the_formula(backend: str, dtype: torch.dtype, count: int) 
     usable(backend, dtype)
     x, residual = torch.randn(2, count, HIDDEN + 8, generator=torch.Generator().manual_seed(count))
     x, residual = (given.to(dtype)[:, :HIDDEN] for given in (x, residual))
-    for shared_size in (45, 96, 0):
+    for shared_size in (45, 48, 96, 0):
         for added in (residual, None):
             own = make_mixture(
                 dtype, backend=backend, shared_size=shared_size, renormalise=added is None
@@ -217,7 +217,7 @@ def test_a_mixture_is_the_formula(backend: str, dtype: torch.dtype, count: int) 
             assert_close(y, mixture_by_hand(x, own, added))
 
 
-@pytest.mark.parametrize("shared_size", [45, 96])
+@pytest.mark.parametrize("shared_size", [45, 48, 96])
 @pytest.mark.parametrize("backend", ["torch", "numba"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_bad_row_of_a_mixture_disturbs_no_other(
@@ -234,7 +234,7 @@ def test_a_bad_row_of_a_mixture_disturbs_no_other(
     assert not y[[2, 5]].isfinite().any()
 
 
-@pytest.mark.parametrize("shared_size", [45, 96])
+@pytest.mark.parametrize("shared_size", [45, 48, 96])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_compiled_mixture_does_not_depend_on_its_threads(
     dtype: torch.dtype, shared_size: int

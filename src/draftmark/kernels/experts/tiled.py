@@ -23,9 +23,9 @@ from draftmark.kernels.experts.weights import Mixture
 def can_run(x: Tensor, own: Mixture) -> bool:
     """Whether the sizes are whole tiles."""
     _, double_size, hidden_size = own.prepared[0].shape
-    shared_size = 0 if own.shared is None else own.shared.down.shape[1]
-    sizes = (double_size // 2, hidden_size, shared_size)
-    is_whole = all(size % tiles.SIDE == 0 for size in sizes)
+    sizes = [double_size // 2] + ([] if own.shared is None else [own.shared.down.shape[1]])
+    is_whole = all(size % tiles.ROWS == 0 and size >= tiles.DEPTH for size in sizes)
+    is_whole = is_whole and hidden_size % tiles.SIDE == 0
     return is_whole and x.dtype == torch.bfloat16 and tiles.has_tiles()
 
 
@@ -127,6 +127,7 @@ def _answer_block(
     sums = jit.floats_at(out)
     tiles.pack(packed, x, tokens, count, hidden_size)
     step = 2 * hidden_size
+    _clear_gap(acts, size, count)
     for feature in range(0, size, tiles.ROWS):
         gate = gate_up + feature * step
         up, ahead = gate + size * step, tiles.ROWS * step
@@ -143,13 +144,25 @@ def _answer_block(
 
 
 @jit.function
+def _clear_gap(acts: Any, size: Any, count: Any) -> None:
+    """See `tiles.multiply`."""
+    first = size - size % tiles.DEPTH
+    for column in range(0, count, tiles.ROWS):
+        own = tiles.packed_bytes(size) // 2 * (column // tiles.ROWS)
+        words = jit.int32s_at(acts + own + 2 * tiles.ROWS * first)
+        for i in range(tiles.ROWS * tiles.gap(size) // 2):
+            words[i] = numba.int32(0)
+
+
+@jit.function
 def _pack_act(acts: Any, feature: Any, size: Any, count: Any, sums: Any) -> None:
     """Of the gates and, in the lower half of `sums`, the ups of 16 features, as `tiles.pack` does
     of a whole row."""
+    place = feature if feature < size - size % tiles.DEPTH else feature + tiles.gap(size)
     for first in range(0, count, tiles.ROWS):
         own = tiles.packed_bytes(size) // 2 * (first // tiles.ROWS)
         for i in range(0, tiles.ROWS, 2):
-            pairs = jit.int32s_at(acts + own + 2 * tiles.ROWS * (feature + i))
+            pairs = jit.int32s_at(acts + own + 2 * tiles.ROWS * (place + i))
             gate = tiles.SIDE * i + first
             up = gate + tiles.SIDE * tiles.ROWS
             for n in range(tiles.ROWS):
