@@ -76,6 +76,14 @@ class Acceptance:
             length += chance
         return length
 
+    def doubt(self, drafts: int) -> None:
+        """Positions beyond `drafts` are tried again: what was known of them counts no more than a
+        belief, so that a short trial decides."""
+        for position in range(drafts, len(self.judged)):
+            share = min(1.0, _PRIOR_DRAFTS / self._judged_lately[position])
+            self._judged_lately[position] *= share
+            self._accepted_lately[position] *= share
+
     def _add(self, position: int, judged: int, accepted: int) -> None:
         self.judged[position] += judged
         self.accepted[position] += accepted

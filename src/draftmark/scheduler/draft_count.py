@@ -22,8 +22,8 @@ from draftmark.scheduler.queue import Sequence
 _GAIN = 0.02
 _TURNS_BETWEEN_LOOKS = 8
 # Rates of positions that are not drafted are not learnt: now and then as many as possible are, for
-# so many turns. The waits between that double while it changes nothing.
-_PROBE_TURNS = 8
+# so many turns, and windows enough to tell. The waits between that double while it changes nothing.
+_PROBE_TURNS, _PROBE_WINDOWS = 8, 32
 _FIRST_PROBE, _LAST_PROBE = 512, 8192
 # Steps of one count whose times are remembered; the median is not moved by a busy neighbour.
 _TIMES = 15
@@ -115,7 +115,9 @@ class DraftCount:
                 choice.drafts, choice.probe_wait = best, _FIRST_PROBE
                 choice.probe_at = choice.turn + _FIRST_PROBE
         if choice.turn >= choice.probe_at:
-            choice.probe_end = choice.turn + _PROBE_TURNS
+            self._acceptance.doubt(choice.drafts)
+            turns = max(_PROBE_TURNS, -(-_PROBE_WINDOWS // len(rows)))
+            choice.probe_end = choice.turn + turns
             choice.probe_wait = min(2 * choice.probe_wait, _LAST_PROBE)
             choice.probe_at = choice.probe_end + choice.probe_wait
         return min(choice.drafts, most)

@@ -67,6 +67,7 @@ class Answer:
     end: RequestOutput | None = None
     end_at: int | None = None  # a host end cuts here
     outputs: int = 0
+    uses: list[DraftUse | None] = field(default_factory=list)
 
 
 class Simulation:
@@ -131,6 +132,7 @@ class Simulation:
         self.requests: dict[int, Request] = {}
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
+        self.results: list[StepResult] = []
         # Windows with drafts whose results came, and those of each request before its end.
         self.windows: list[Window] = []
         self.windows_of: dict[int, list[Window]] = {}
@@ -170,6 +172,7 @@ class Simulation:
         result = self.worker.receive()
         if result is None:
             return False
+        self.results.append(result)
         for window in self.worker.windows.pop(result.step, ()):
             self.windows.append(window)
             if self.answers[window.request].end is None:
@@ -253,6 +256,10 @@ class Simulation:
         judged = [sum(window.judged > j for window in self.windows) for j in positions]
         accepted = [sum(window.accepted > j for window in self.windows) for j in positions]
         assert (stats.judged_at, stats.accepted_at) == (judged, accepted)
+        widths = {plan.step: plan.verify_k + 1 for plan in self.plans}
+        times = [(result.run_us, result.draft_us, widths[result.step]) for result in self.results]
+        assert stats.draft_us == sum(draft_us for _, draft_us, _ in times)
+        assert stats.verify_us == sum(run - drafts for run, drafts, width in times if width > 1)
         turns = Counter(plan.draft_k for plan in self.plans if plan.verify)
         assert stats.turns == [turns[count] for count in range(most + 1)]
 
@@ -280,6 +287,7 @@ class Simulation:
             assert answer.end is None, f"request {output.id} got something after its end"
             assert output.token_ids or output.finish is not None, "an empty output"
             answer.outputs += 1
+            answer.uses.append(output.drafts)
             answer.tokens += output.token_ids
             if output.logprobs is not None:
                 assert len(output.logprobs) == len(output.token_ids)
