@@ -122,9 +122,13 @@ def test_of_cohorts_with_equal_rows_the_one_with_less_kv_gets_the_row() -> None:
 
 
 @pytest.mark.parametrize("num_cohorts", [2, 3, 4])
-@pytest.mark.parametrize("num_rows", [4, 17, pytest.param(40, marks=pytest.mark.slow)])
-def test_rows_move_when_a_cohort_runs_empty(num_cohorts: int, num_rows: int) -> None:
-    simulation = big(num_cohorts)
+@pytest.mark.parametrize(
+    ("num_rows", "max_drafts"), [(4, 0), (17, 3), pytest.param(40, 0, marks=pytest.mark.slow)]
+)
+def test_rows_move_when_a_cohort_runs_empty(
+    num_cohorts: int, num_rows: int, max_drafts: int
+) -> None:
+    simulation = big(num_cohorts, max_drafts=max_drafts)
     add(simulation, range(num_rows))
     settle(simulation)
     simulation.abort(*{i for p, ids in requests_of(simulation.plans) if not p.cohort for i in ids})
@@ -133,6 +137,7 @@ def test_rows_move_when_a_cohort_runs_empty(num_cohorts: int, num_rows: int) -> 
     assert not is_uneven(rows_of(simulation))
     simulation.run()
     simulation.check_answers()
+    simulation.check_drafts()
     simulation.check_idle()
 
 

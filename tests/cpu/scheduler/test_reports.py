@@ -98,14 +98,20 @@ def resumable(request_id: int, **sampling: object) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("num_cohorts", "max_in_flight"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 3), (4, 5)]
+    ("num_cohorts", "max_in_flight", "max_drafts"),
+    [(1, 1, 3), (1, 2, 0), (1, 3, 2), (2, 1, 0), (2, 3, 4), (4, 5, 1)],
 )
 @pytest.mark.parametrize("outputs", [0, 1, 50])
 @pytest.mark.parametrize("times", [1, 2])
 def test_g07_a_resumed_request_loses_nothing(
-    outputs: int, times: int, num_cohorts: int, max_in_flight: int
+    outputs: int, times: int, num_cohorts: int, max_in_flight: int, max_drafts: int
 ) -> None:
-    simulation = Simulation(max_in_flight=max_in_flight, num_cohorts=num_cohorts, prefill_tokens=16)
+    simulation = Simulation(
+        max_in_flight=max_in_flight,
+        num_cohorts=num_cohorts,
+        max_drafts=max_drafts,
+        prefill_tokens=16,
+    )
     simulation.add(
         resumable(1, presence_penalty=1.0, min_tokens=60, stop_token_ids=[]),
         resumable(2, prompt_logprobs=1),
@@ -125,6 +131,7 @@ def test_g07_a_resumed_request_loses_nothing(
         assert admit.end == 37 + 70 and admit.min_end == 37 + 60
         assert admit.prompt_ids == simulation.requests[1].prompt_ids
         assert admit.output_ids == simulation.answers[1].tokens[: len(admit.output_ids)]
+    simulation.check_drafts()
     simulation.check_idle()
 
 
@@ -175,8 +182,8 @@ def test_a_preempted_request_whose_results_end_it_does_not_wait_again() -> None:
     simulation.check_idle()
 
 
-@pytest.mark.parametrize("num_cohorts", [1, 2, 3])
-def test_the_oldest_always_progresses(num_cohorts: int) -> None:
+@pytest.mark.parametrize(("num_cohorts", "max_drafts"), [(1, 0), (1, 3), (2, 4), (3, 0)])
+def test_the_oldest_always_progresses(num_cohorts: int, max_drafts: int) -> None:
     """Whoever is first in order gets a token in every turn of its cohort, whatever the others
     lose."""
     simulation = Simulation(
@@ -184,6 +191,7 @@ def test_the_oldest_always_progresses(num_cohorts: int) -> None:
         max_context=160,
         max_in_flight=1,
         num_cohorts=num_cohorts,
+        max_drafts=max_drafts,
         prefill_tokens=64,
     )
     requests = [make_request(i, prompt=prompt_of(20, salt=i), max_tokens=100) for i in range(6)]
@@ -200,11 +208,12 @@ def test_the_oldest_always_progresses(num_cohorts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_cohorts", "max_in_flight"), [(1, 1), (1, 2), (1, 3), (2, 3), (4, 5), (4, 6)]
+    ("num_cohorts", "max_in_flight", "max_drafts"),
+    [(1, 1, 0), (1, 2, 3), (1, 3, 0), (2, 3, 2), (4, 5, 0), (4, 6, 4)],
 )
 @pytest.mark.parametrize("where", ["queued", "prefilling", "decoding", "preempted"])
 def test_d07_an_abort_frees_everything_soon(
-    where: str, num_cohorts: int, max_in_flight: int
+    where: str, num_cohorts: int, max_in_flight: int, max_drafts: int
 ) -> None:
     simulation = Simulation(
         max_running=2,
@@ -213,6 +222,7 @@ def test_d07_an_abort_frees_everything_soon(
         prefill_tokens=16,
         max_in_flight=max_in_flight,
         num_cohorts=num_cohorts,
+        max_drafts=max_drafts,
     )
     if where == "queued":
         simulation.add(*[make_request(i, prompt=prompt_of(5, salt=i)) for i in (7, 8)])
