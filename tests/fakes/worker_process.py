@@ -103,6 +103,7 @@ class WorkerProcess:
         self._topology = Topology()
         self._number = 0
         self._worker: FakeWorker | None = None
+        self._load: LoadWeights | None = None
         self._pools: AllocatePools | None = None
         self._is_serving = False
         self._busy_us = 0
@@ -145,7 +146,10 @@ class WorkerProcess:
             case WorkerInit():
                 version = arguments.version if self._has_faults else "1"
                 return WorkerHello(self._model(), self._device(), versions={"draftmark": version})
-            case LoadWeights() | DescribeWeights():
+            case LoadWeights():
+                self._load = message
+                return self._loaded()
+            case DescribeWeights():
                 return self._loaded()
             case Join():
                 return self._joined(message.topology)
@@ -174,7 +178,7 @@ class WorkerProcess:
         return BusyReport([self._busy_us for _ in self._topology.stages_of(self._number)])
 
     def _renew(self) -> None:
-        assert self._pools is not None
+        assert self._pools is not None and self._load is not None
         self._worker = FakeWorker(
             num_pages=self._pools.num_pages,
             num_slots=self._pools.num_slots,
@@ -183,6 +187,8 @@ class WorkerProcess:
             strict=self._is_serving,  # the plans of a warm-up share pages
             poison=self._is_serving,
             num_cohorts=self._topology.cohorts,
+            max_drafts=self._load.max_drafts,
+            drafts_from_ids=self._load.draft == "ngram",
         )
 
     def _model(self) -> ModelFacts:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from draftmark.cli.arguments import (
@@ -16,6 +17,7 @@ from draftmark.cli.arguments import (
     sampling_from,
 )
 from draftmark.core.errors import ConfigError
+from draftmark.core.synthetic import rates_of, synthetic_mark
 
 if TYPE_CHECKING:
     from draftmark import Engine
@@ -45,18 +47,24 @@ def run(argv: list[str]) -> int:
         start_s = time.monotonic() - began
         if given.json:
             [answer] = engine.generate(prompt, **sampling)
-            print(json.dumps(answer_record(answer, start_s=start_s)))
+            rates = rates_of(engine.ready)
+            print(json.dumps(answer_record(answer, start_s=start_s, synthetic_acceptance=rates)))
         else:
+            if mark := synthetic_mark(rates_of(engine.ready)):
+                print(mark, flush=True)
             _stream(engine, prompt, sampling)
     return 0
 
 
-def answer_record(answer: Completion, *, start_s: float) -> dict[str, Any]:
+def answer_record(
+    answer: Completion, *, start_s: float, synthetic_acceptance: Sequence[float] = ()
+) -> dict[str, Any]:
     """What `--json` prints. `start_s` is the time until the engine was ready."""
     usage = dataclasses.asdict(answer.usage)
     if usage["speculation"] is None:
         del usage["speculation"]
     return {
+        **({"synthetic_acceptance": synthetic_acceptance} if synthetic_acceptance else {}),
         "text": answer.text,
         "token_ids": answer.token_ids,
         "finish_reason": answer.finish_reason,

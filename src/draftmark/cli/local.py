@@ -14,6 +14,7 @@ from draftmark import Engine
 from draftmark.cli.arguments import declared_from, given_from
 from draftmark.cli.talk import Message, Piece
 from draftmark.core.errors import DraftmarkError, EngineFailure
+from draftmark.core.synthetic import rates_of, synthetic_mark
 from draftmark.engine.results import Speculation
 
 _KEPT_LINES = 200
@@ -82,7 +83,7 @@ class LocalTalker:
     def answer(
         self, messages: list[Message], *, max_tokens: int | None
     ) -> Generator[Piece, None, None]:
-        count = 0
+        count, mark = 0, synthetic_mark(rates_of(self._engine.ready))
         deltas = self._engine.stream_chat(messages, max_tokens=max_tokens, **self._sampling)
         for delta in deltas:
             count += len(delta.token_ids)
@@ -93,4 +94,5 @@ class LocalTalker:
                 num_tokens=count,
                 acceptance_length=None if drafts is None else drafts.acceptance_length,
                 finish=finish,
+                mark=mark,
             )

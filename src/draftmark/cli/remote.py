@@ -17,6 +17,7 @@ from draftmark.core.errors import (
     EngineFailure,
     Unavailable,
 )
+from draftmark.core.synthetic import rates_of, synthetic_mark
 
 _CONNECT_S = 5.0
 
@@ -135,6 +136,7 @@ def read_piece(event: dict[str, Any]) -> Piece:
         num_tokens=usage.get("completion_tokens"),
         acceptance_length=length if isinstance(length, float) else None,
         finish=choices[0].get("finish_reason"),
+        mark=synthetic_mark(rates_of(event)),
     )
 
 

@@ -17,6 +17,7 @@ from draftmark.cli.arguments import (
     add_config_flags,
     declared_from,
 )
+from draftmark.core.synthetic import synthetic_mark
 from draftmark.core.torchrun import read_place
 from draftmark.engine.remote import become_worker
 
@@ -50,6 +51,8 @@ def run(argv: list[str]) -> int:
     def announce(url: str, model: ServedModel, ready: Mapping[str, object]) -> None:
         has_keys = declared.config.server.api_key_file is not None
         print(f"\n{ready['budget']}\n\nready after {time.monotonic() - began:.1f} s")
+        if mark := synthetic_mark(model.synthetic_acceptance):
+            print(mark)
         print(welcome(url, model, has_keys=has_keys), flush=True)
 
     return run_server(declared, announce=announce, progress=_show)

@@ -27,12 +27,14 @@ Ctrl-C         stop the answer"""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """Some text of an answer. `num_tokens` counts the answer so far where the source tells it,
-    `acceptance_length` is the tokens of a window of drafts where there were any."""
+    `acceptance_length` is the tokens of a window of drafts where there were any. `mark` is what
+    must stand before the answer, if anything."""
 
     text: str = ""
     num_tokens: int | None = None
     acceptance_length: float | None = None
     finish: str | None = None
+    mark: str = ""
 
 
 class Talker(Protocol):
@@ -63,9 +65,11 @@ class _Answer:
     last_at: float = 0.0
     first_tokens: int = 0
     is_stopped: bool = False
+    mark: str = ""
 
     def take(self, piece: Piece, *, now: float) -> None:
         self.text += piece.text
+        self.mark = piece.mark or self.mark
         self.finish = piece.finish or self.finish
         if piece.num_tokens is not None:
             self.num_tokens = piece.num_tokens
@@ -84,7 +88,8 @@ class _Answer:
                 parts.append(f"{later / (self.last_at - self.first_at):.1f} tok/s")
             parts.append(f"first after {self.first_at - self.asked_at:.2f} s")
         if self.acceptance_length is not None:
-            parts.append(f"acceptance length {self.acceptance_length:.2f}")
+            kind = "synthetic acceptance" if self.mark else "acceptance"
+            parts.append(f"{kind} length {self.acceptance_length:.2f}")
         if self.is_stopped:
             parts.append("stopped")
         elif self.finish == "length":
@@ -187,6 +192,8 @@ class Conversation:
     def _stream(self, answer: _Answer, messages: list[Message]) -> None:
         with contextlib.closing(self._pieces(messages)) as pieces:
             for piece in pieces:
+                if piece.mark and not answer.mark:
+                    self.sink.write(f"{piece.mark}\n")
                 answer.take(piece, now=time.perf_counter())
                 self.sink.write(_shown(piece.text))
                 self.sink.flush()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+
+def rates_of(record: Mapping[str, object]) -> tuple[float, ...]:
+    """The rates in a ready record or an answer; none where acceptance is real."""
+    return msgspec.convert(record.get("synthetic_acceptance", ()), tuple[float, ...])
 
 
 def rates_text(rates: Sequence[float]) -> str:

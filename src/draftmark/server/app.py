@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from draftmark.core.declared import resolved_from_record, to_yaml
 from draftmark.core.errors import ContextOverflow, DraftmarkError, RequestError, Unavailable
 from draftmark.core.request import check_token_id
+from draftmark.core.synthetic import rates_text
 from draftmark.engine.stacks import own_stacks
 from draftmark.server.answer import Answer
 from draftmark.server.body import parse, read_body
@@ -44,6 +45,9 @@ from draftmark.server.responses import (
 )
 from draftmark.server.service import Service
 from draftmark.text.detokenize import decode
+
+# The rates at which coins accept drafts, where they do.
+SYNTHETIC_HEADER = "x-draftmark-synthetic-acceptance"
 
 # /tokenize counts texts that do not fit, too, but not ones whose size alone is an attack.
 _MOST_CONTEXTS = 4
@@ -119,7 +123,9 @@ class Routes:
         return await self._generate(request, CompletionRequest, prepare_completion)
 
     async def models(self) -> Response:
-        return _json(ModelList([self._card(name) for name in self._service.model.names]))
+        model = self._service.model
+        cards = [self._card(name) for name in model.names]
+        return _json(ModelList(cards), headers=_synthetic(model.synthetic_acceptance))
 
     async def one_model(self, name: str) -> Response:
         return _json(self._card(self._service.model.check_name(name)))
@@ -196,13 +202,19 @@ class Routes:
             arrived=log.arrived,
             label=log.request_id,
         )
+        rates = service.model.synthetic_acceptance
         prefix = "chatcmpl" if prepared.shown.is_chat else "cmpl"
         return AnswerResponse(
             answer,
-            Format(id=f"{prefix}-{log.request_id}", created=int(time.time()), shown=prepared.shown),
+            Format(
+                id=f"{prefix}-{log.request_id}",
+                created=int(time.time()),
+                shown=prepared.shown,
+                synthetic_acceptance=rates,
+            ),
             log=log,
             log_prompts=service.declared.config.server.log_prompts,
-            headers=_ignored(unknown),
+            headers=_ignored(unknown) | _synthetic(rates),
         )
 
     async def _answer_at_once(
@@ -235,6 +247,7 @@ class Routes:
             root=model.root,
             max_model_len=model.context,
             context_length=model.context,
+            synthetic_acceptance=list(model.synthetic_acceptance) or msgspec.UNSET,
         )
 
 
@@ -280,6 +293,10 @@ def _log_of(request: Request) -> RequestLog:
 
 def _ignored(unknown: list[str]) -> dict[str, str]:
     return {IGNORED_HEADER: ignored_header(unknown)} if unknown else {}
+
+
+def _synthetic(rates: Sequence[float]) -> dict[str, str]:
+    return {SYNTHETIC_HEADER: rates_text(rates)} if rates else {}
 
 
 def _json(value: object, *, headers: dict[str, str] | None = None) -> Response:

@@ -28,11 +28,13 @@ _Choices = list[ChatChoice] | list[ChatChunkChoice] | list[TextChoice]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """Fixed for one call: its id and time, and what its answer shows."""
+    """Fixed for one call: its id and time, what its answer shows, and at which rates coins accept
+    drafts, if they do."""
 
     id: str
     created: int
     shown: Shown
+    synthetic_acceptance: tuple[float, ...] = ()
 
     def chunk(self, index: int, piece: Piece, usage: Usage | None) -> Response:
         """`usage` is the total so far, where every chunk shows it."""
@@ -76,6 +78,7 @@ class Format:
             model=self.shown.model,
             choices=choices,
             usage=usage,
+            synthetic_acceptance=list(self.synthetic_acceptance) or UNSET,
             prompt_token_ids=UNSET if first is None else _or_unset(first.prompt_token_ids),
             prompt_logprobs=UNSET if first is None else _or_unset(first.prompt_logprobs),
         )

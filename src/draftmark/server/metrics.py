@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from draftmark.core.messages import EngineState, EngineStats
 from draftmark.core.request import FinishReason
+from draftmark.core.synthetic import rates_of, rates_text
 from draftmark.server.draft_metrics import draft_metrics
 
 _SECONDS = tuple(base * 10.0**power for power in range(-3, 3) for base in (1, 2, 3, 5, 7))
@@ -250,15 +251,24 @@ class _EngineCollector(Collector):
         for name in ("loading", "ready", "draining", "failed"):
             state.add_metric([name], float(self._state().state == name))
         yield state
-        yield self._of_backends(self._state().ready)
+        ready = self._state().ready or {}
+        yield self._of_backends(ready)
+        if rates := rates_of(ready):
+            metric = GaugeMetricFamily(
+                "draftmark_synthetic_acceptance",
+                "1 where coins of these rates accept drafts: nothing here is of a real model.",
+                labels=["model_name", "rates"],
+            )
+            metric.add_metric([self._model, rates_text(rates)], 1.0)
+            yield metric
 
-    def _of_backends(self, ready: dict[str, object] | None) -> Metric:
+    def _of_backends(self, ready: dict[str, object]) -> Metric:
         metric = GaugeMetricFamily(
             "draftmark_op_backend",
             "1 for the implementation that each op was given at start.",
             labels=["model_name", "op", "backend"],
         )
-        chosen = (ready or {}).get("backends", {})
+        chosen = ready.get("backends", {})
         for op, backend in msgspec.convert(chosen, dict[str, str]).items():
             metric.add_metric([self._model, op, backend], 1.0)
         return metric

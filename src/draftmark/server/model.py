@@ -9,6 +9,7 @@ from pathlib import Path
 from draftmark.core.config import Config
 from draftmark.core.errors import ModelNotFound
 from draftmark.core.generation import GenerationDefaults, OwnDefaults, read_generation
+from draftmark.core.synthetic import rates_of
 from draftmark.engine.requests import ModelLimits, RequestMaker
 from draftmark.text.prompt import ChatTemplate, load_chat_template
 from draftmark.text.tokenizer import Tokenizer
@@ -16,7 +17,8 @@ from draftmark.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """`names[0]` is the one shown. `max_choices` is how many sequences one call may ask for."""
+    """`names[0]` is the one shown. `max_choices` is how many sequences one call may ask for.
+    `synthetic_acceptance` are the rates at which coins accept drafts: then answers mean nothing."""
 
     names: tuple[str, ...]
     root: str
@@ -25,6 +27,7 @@ class ServedModel:
     defaults: GenerationDefaults
     maker: RequestMaker
     max_choices: int
+    synthetic_acceptance: tuple[float, ...] = ()
 
     @property
     def context(self) -> int:
@@ -70,4 +73,5 @@ def load_model(
         defaults=defaults,
         maker=RequestMaker(limits, seed=config.model.seed),
         max_choices=max_choices,
+        synthetic_acceptance=rates_of(ready),
     )

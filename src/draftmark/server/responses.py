@@ -121,7 +121,8 @@ class TextChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer or one chunk of it; `object` says which."""
+    """A whole answer or one chunk of it; `object` says which. `synthetic_acceptance` is in all of
+    them where coins accept drafts."""
 
     id: str
     object: str
@@ -129,6 +130,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice] | list[ChatChunkChoice] | list[TextChoice]
     usage: Usage | UnsetType | None = UNSET
+    synthetic_acceptance: list[float] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_logprobs: PromptLogprobList | UnsetType = UNSET
 
@@ -144,6 +146,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "model"
     owned_by: str = "draftmark"
     parent: None = None
+    synthetic_acceptance: list[float] | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, frozen=True):

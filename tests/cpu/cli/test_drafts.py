@@ -69,7 +69,7 @@ def test_an_engine_of_our_own_tells_it_at_the_end() -> None:
         yield TextDelta(text="a", token_ids=[1])
         yield TextDelta(token_ids=[2, 3], finish=FinishReason.LENGTH, drafts=USE)
 
-    engine: Any = types.SimpleNamespace(stream_chat=stream_chat)
+    engine: Any = types.SimpleNamespace(stream_chat=stream_chat, ready={})
     pieces = list(LocalTalker(engine, model="m", sampling={}).answer([], max_tokens=3))
     assert [piece.acceptance_length for piece in pieces] == [None, 2.25]
     assert [piece.num_tokens for piece in pieces] == [1, 3]
