@@ -12,7 +12,7 @@ from draftmark.bench.report.html import run_html
 from draftmark.bench.request import Failure
 from draftmark.bench.result import Counters, Drift, DriftState, Incident, LogFinding, Sample
 from tests.fakes.bench_result import result
-from tests.fakes.bench_run import MS, closed_loop, evidence, failed, server_state
+from tests.fakes.bench_run import MS, closed_loop, evidence, failed, record, server_state
 
 RECORDS = closed_loop(concurrency=4, waves=10)
 SAMPLES = list(evidence().samples)
@@ -133,6 +133,18 @@ def test_a_broken_run_is_marked_and_has_no_figure():
         "Requests in flight over time",
         "KV cache in use over time",
     ]
+
+
+def test_answers_that_were_all_cut_are_no_rate_of_nothing():
+    cut = [record(0, failure=Failure.TRUNCATED_STREAM), record(1, failure=Failure.TRUNCATED_STREAM)]
+    run = result(records=cut, samples=[], why_partial="the server died", after=None)
+    assert [chart.title for chart, _ in charts(run, cut, [])] == ["Requests in flight over time"]
+
+
+def test_little_of_a_large_pool_is_not_nothing():
+    little = [msgspec.structs.replace(sample, kv_use=0.000384) for sample in SAMPLES]
+    said = {chart.title: said for chart, said in charts(result(), RECORDS, little)}
+    assert said["KV cache in use over time"].endswith("highest 0.0384 %.")
 
 
 def test_a_server_that_never_answered():

@@ -103,7 +103,8 @@ def bin_width(end: float) -> float:
 
 def _throughput(run: RunResult, records: Sequence[RequestRecord]) -> tuple[Chart, str] | None:
     end = end_s(records)
-    if end is None:
+    # Where no answer came whole, that is not a rate of 0.
+    if end is None or not run.counts.ok:
         return None
     width = bin_width(end)
     points = rates(records, end, width)
@@ -192,7 +193,7 @@ def _kv_use(
     chart.steps(told, filled=True)
     pool = run.server.kv_pool_tokens
     of = f" of {pool:,} tokens" if pool is not None else ""
-    return chart, f"By the server's samples{of}; highest {highest:.1%}."
+    return chart, f"By the server's samples{of}; highest {100 * highest:.3g} %."
 
 
 def _spans(chart: Chart, run: RunResult) -> None:
