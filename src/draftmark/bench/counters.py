@@ -52,6 +52,7 @@ def server_report(
         missed=num_missed,
         delta=delta(before, after),
         memory=None if after is None else after.memory,
+        synthetic_acceptance=before.synthetic_acceptance,
     )
 
 

@@ -218,6 +218,8 @@ class ServerState(Value, frozen=True, kw_only=True):
     counters: Counters
     kv_pool_tokens: int | None = None
     memory: Memory | None = None
+    # The rates at which it accepts drafts by coins: then nothing it does is of a real model.
+    synthetic_acceptance: str | None = None
     raw: dict[str, float] = {}
 
 
@@ -246,6 +248,7 @@ class ServerReport(Value, frozen=True, kw_only=True):
     missed: int
     delta: Counters
     memory: Memory | None = None
+    synthetic_acceptance: str | None = None
 
 
 class DriftState(StrEnum):

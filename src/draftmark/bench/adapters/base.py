@@ -47,6 +47,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     start_id: str | None = None
     config: dict[str, Any] | None = None
     kv_pool_tokens: int | None = None
+    synthetic_acceptance: str | None = None
 
 
 class Adapter(ABC):
@@ -125,6 +126,7 @@ class Adapter(ABC):
             config=masked(seen.config),
             counters=Counters() if metrics is None else self._counters(metrics),
             kv_pool_tokens=seen.kv_pool_tokens,
+            synthetic_acceptance=seen.synthetic_acceptance,
             memory=memory_of_server(self.control.url, pid=self.pid),
             raw={} if metrics is None else metrics.counters(),
         )

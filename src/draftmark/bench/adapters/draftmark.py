@@ -45,6 +45,7 @@ class DraftmarkAdapter(Adapter):
             start_id=_text(ready.get("start_id")),
             config=config,
             kv_pool_tokens=pool if isinstance(pool, int) else None,
+            synthetic_acceptance=_rates(ready.get("synthetic_acceptance")),
         )
 
     def _counters(self, metrics: Exposition) -> Counters:
@@ -84,6 +85,11 @@ def generating_requests(metrics: Exposition) -> int | None:
     name = "draftmark_http_requests_total"
     counts = [metrics.count(name, path=path) for path in _GENERATING]
     return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _rates(value: Any) -> str | None:
+    """As its flag has them, None where there are none."""
+    return ",".join(f"{rate:g}" for rate in value) if isinstance(value, list) and value else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

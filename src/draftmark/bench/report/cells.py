@@ -98,15 +98,16 @@ def missed(gates: Sequence[Gate]) -> str:
 
 
 def headline(run: RunResult) -> str:
-    """What was run, in one line."""
-    profile = run.profile
+    """What was run, in one line, and first of all whether the server let coins accept drafts."""
+    profile, rates = run.profile, run.server.synthetic_acceptance
+    name = profile.name if rates is None else f"SYNTHETIC ACCEPTANCE {rates}, {profile.name}"
     load = f"{profile.concurrency} in flight" if profile.mode == "closed" else str(profile.mode)
     lengths = f"{profile.isl} tokens in, {profile.osl} out"
     if profile.mode == "trace":
         lengths = f"each of its own length, at most {profile.osl} tokens out"
     elif profile.source == "file":
         lengths = f"prompts as long as they are, {profile.osl} tokens out"
-    return f"{profile.name}: {run.counts.sent} requests, {load}, {lengths}, by {profile.endpoint}"
+    return f"{name}: {run.counts.sent} requests, {load}, {lengths}, by {profile.endpoint}"
 
 
 def _quantile(value: Quantile, n: int, name: str) -> str:

@@ -127,12 +127,20 @@ def _validity_notes(runs: Sequence[RunResult]) -> list[str]:
         missed = [f"{gate.id} {gate.state}" for gate in why_invalid(run.gates)]
         if missed:
             notes.append(f"No ratios: {run.run_id} is invalid ({', '.join(missed)}).")
+    rates = {run.server.synthetic_acceptance for run in runs}
+    if len(rates) > 1:
+        notes.append("No ratios: synthetic acceptance is not the same in all runs.")
     return notes
 
 
 def _remarks(runs: Sequence[RunResult]) -> list[str]:
     """What a reader of the ratios must know besides."""
-    notes = []
+    notes = [
+        f"SYNTHETIC ACCEPTANCE {run.server.synthetic_acceptance} in {run.run_id}: coins accepted "
+        "drafts."
+        for run in runs
+        if run.server.synthetic_acceptance is not None
+    ]
     if len({run.profile.slo for run in runs}) > 1:
         notes.append("Goodput and attainment have no ratio: the objectives differ.")
     models = dict.fromkeys(run.server.model or cells.NOT_MEASURED for run in runs)
