@@ -54,26 +54,25 @@ class WarmUpLimits:
 
 
 def measure_costs(run: Run, limits: WarmUpLimits, *, each_s: float) -> list[CostPoint]:
-    """Measured points, smallest first. Each kind (decoding, decoding with drafts, prefill) has
-    `each_s` and what is left of those before it: points that would take longer are left out, but
-    never the smallest of a kind. Pages must be zeroed before, slots reset after."""
+    """Measured points, smallest first. Each number of drafts, and prefill, have `each_s`, prefill
+    also what is left: points that would take longer are left out, but never the smallest of a kind.
+    Pages must be zeroed before, slots reset after."""
     warm_up = WarmUp(run, limits)
     deadline = time.perf_counter()
     points: list[CostPoint] = []
-    rows = _up_to(VERIFY_ROWS, limits.max_running)
-    kinds: list[tuple[list[int], Callable[[int, float], CostPoint]]] = [
-        *((rows, partial(warm_up.verify, drafts=drafts)) for drafts in (0, *limits.drafts)),
-        (_up_to(PREFILL_TOKENS, limits.prefill_tokens), warm_up.prefill),
-    ]
-    for sizes, measure in kinds:
-        deadline += each_s
+    for sizes, kinds, measure in (
+        (_up_to(VERIFY_ROWS, limits.max_running), 1 + len(limits.drafts), warm_up.verify),
+        (_up_to(PREFILL_TOKENS, limits.prefill_tokens), 1, warm_up.prefill),
+    ):
+        deadline += kinds * each_s
         seconds_each = 0.0
         for size in sizes:
             # Taken as linear in the last one: too long rather than too short.
             if seconds_each and time.perf_counter() + 2 * size * seconds_each > deadline:
                 break
-            points.append(measure(size, deadline))
-            seconds_each = points[-1].ms / 1e3 / size
+            found = measure(size, deadline)
+            points += found
+            seconds_each = sum(point.ms for point in found) / 1e3 / size
     return points
 
 
@@ -88,17 +87,22 @@ class WarmUp:
         self._admitted = 0
         self._generation = 1
 
-    def verify(self, rows: int, deadline: float, *, drafts: int) -> CostPoint:
-        """A decode step of `rows` rows, each of which runs and makes `drafts`."""
+    def verify(self, rows: int, deadline: float) -> list[CostPoint]:
+        """A decode step of `rows` rows, for each number of drafts that they run and make."""
         fresh = range(self._admitted + 1, rows + 1)
         if fresh:
             self._prefill(fresh, start=self._context - 1, count=1)
             self._admitted = rows
         plan_rows = [VerifyRow(slot, 1) for slot in range(1, rows + 1)]
-        ms = self._best(lambda: self._launch(verify=plan_rows, drafts=drafts), deadline)
-        return CostPoint(rows, 0, self._context, ms, drafts)
+        counts = (0, *self._limits.drafts)
+        steps = [partial(self._launch, verify=plan_rows, drafts=drafts) for drafts in counts]
+        times = _best(steps, deadline)
+        return [
+            CostPoint(rows, 0, self._context, ms, drafts)
+            for drafts, ms in zip(counts, times, strict=True)
+        ]
 
-    def prefill(self, tokens: int, deadline: float) -> CostPoint:
+    def prefill(self, tokens: int, deadline: float) -> list[CostPoint]:
         """A prompt of `tokens` tokens, or as many as the context allows."""
         count = min(tokens, self._limits.max_context - 1)
 
@@ -106,14 +110,8 @@ class WarmUp:
             self._generation += 1
             return self._prefill(range(1, 2), start=0, count=count)
 
-        return CostPoint(0, count, 0, self._best(run, deadline))
-
-    def _best(self, step: Callable[[], float], deadline: float) -> float:
-        """Milliseconds of the best of a few; the first, which may start things, only if alone."""
-        times = [step()]
-        while len(times) <= REPEATS and time.perf_counter() + times[-1] / 1e3 < deadline:
-            times.append(step())
-        return round(min(times[1:] or times), 3)
+        [ms] = _best([run], deadline)
+        return [CostPoint(0, count, 0, ms)]
 
     def _prefill(self, slots: range, *, start: int, count: int) -> float:
         limits, generation = self._limits, self._generation
@@ -163,6 +161,15 @@ class WarmUp:
         )
         self._steps += cohorts + 1
         return self._run(plan)
+
+
+def _best(steps: Sequence[Callable[[], float]], deadline: float) -> list[float]:
+    """Milliseconds of each step, the best of a few rounds, so that a neighbour who is busy for a
+    while slows all of them; the first round, which may start things, counts only if alone."""
+    rounds = [[step() for step in steps]]
+    while len(rounds) <= REPEATS and time.perf_counter() + sum(rounds[-1]) / 1e3 < deadline:
+        rounds.append([step() for step in steps])
+    return [round(min(times), 3) for times in zip(*(rounds[1:] or rounds), strict=True)]
 
 
 def _up_to(sizes: tuple[int, ...], most: int) -> list[int]:

@@ -113,7 +113,8 @@ class _Model:
 
     def step_ms(self, rows: int) -> float:
         """What the stage computes; what a step costs beside that, every stage pays."""
-        return self._warm_up.verify(rows, time.perf_counter() + _SECONDS_EACH, drafts=0).ms
+        [point] = self._warm_up.verify(rows, time.perf_counter() + _SECONDS_EACH)
+        return point.ms
 
     def embedding_ms(self, rows: int) -> float:
         embedding = self._stage.embedding

@@ -158,8 +158,8 @@ def _cache(
             shape = (limits.num_pages, PAGE_TOKENS, 2 * spec.kv_heads, spec.head_dim)
             return torch.empty(shape, dtype=kv_dtype, device=device)
         case HiddenSpec():
-            shape = (limits.num_pages, spec.hidden_size)
-            return torch.empty(shape, dtype=dtype, device=device)
+            behind = (limits.num_pages, spec.hidden_size)
+            return torch.empty(behind, dtype=dtype, device=device)
         case RecurrentSpec():
             return RecurrentCache.allocate(
                 spec,
