@@ -25,10 +25,10 @@ from draftmark.runtime.relay import PACKED_DONE, PACKED_EMITTED, PACKED_LENGTH
 
 # As prompt lookup is mostly run: one equal token is worth a draft, more than four say no more.
 MIN_MATCH, MAX_MATCH = 1, 4
-# Elements of one [M, W] temporary: 2 MiB of ids.
-CHUNK_ELEMENTS = 1 << 19
-# Of one element: ids, scores, and three comparisons.
-_ELEMENT_BYTES = 4 + 4 + 3
+# Elements of one [M, W] temporary: half a megabyte of ids, which stays in the cache.
+CHUNK_ELEMENTS = 1 << 17
+# Of one element: ids, indices, sizes, and three comparisons.
+_ELEMENT_BYTES = 4 + 4 + 1 + 3
 _DTYPE = torch.int32
 
 
@@ -94,36 +94,35 @@ def propose(
     back = length[:, None] - torch.arange(MAX_MATCH, device=length.device)
     last = history[slots[:, None], back.clamp_min(0)].masked_fill_(back < 0, -1)
     rows = max(1, CHUNK_ELEMENTS // columns)
-    best = torch.cat(
-        [
-            _best(
-                history[:, :columns].index_select(0, slots[begin : begin + rows]),
-                last=last[begin : begin + rows],
-                length=length[begin : begin + rows],
-            )
-            for begin in range(0, len(slots), rows)
-        ]
-    ).to(torch.int64)
-    found = best // columns >= MIN_MATCH
-    end = torch.where(found, best % columns, -1)
+    parts = [
+        _longest(
+            history[:, :columns].index_select(0, slots[begin : begin + rows]),
+            last=last[begin : begin + rows],
+            length=length[begin : begin + rows],
+        )
+        for begin in range(0, len(slots), rows)
+    ]
+    found = torch.cat([size for size, _ in parts]) >= MIN_MATCH
+    end = torch.where(found, torch.cat([end for _, end in parts]), -1)
     period = torch.where(found, length - end, 1)
     step = torch.arange(k, device=length.device)
     index = end[:, None] + 1 + step % period[:, None]
     return history[slots[:, None], index].to(torch.int64), found
 
 
-def _best(ids: Tensor, *, last: Tensor, length: Tensor) -> Tensor:
-    """[m]: the largest of matched tokens x W + the index of the last of them, in `ids` [m, W];
-    `last` [m, MAX_MATCH] are the pending token and those before it, latest first."""
-    width = ids.shape[1]
-    column = torch.arange(width, dtype=_DTYPE, device=ids.device)
-    run = (ids == last[:, :1]) & (column < length[:, None])
-    score = run.to(_DTYPE)
+def _longest(ids: Tensor, *, last: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+    """(tokens matched [m], index of the last of them [m]) of the longest and then latest match in
+    `ids` [m, W]; `last` [m, MAX_MATCH] are the pending token and those before it, latest first."""
+    column = torch.arange(ids.shape[1], dtype=_DTYPE, device=ids.device)
+    run = ids == last[:, :1]
+    run &= column < length[:, None]
+    size = run.to(torch.int8)
     for back in range(1, MAX_MATCH):
         run[:, back:] &= ids[:, :-back] == last[:, back : back + 1]
         run[:, :back] = False
-        score += run
-    return score.mul_(width).add_(column).amax(1)
+        size += run
+    largest = size.amax(1)
+    return largest, torch.where(size == largest[:, None], column, -1).amax(1)
 
 
 def history_bytes(*, max_context: int) -> int:

@@ -55,6 +55,7 @@ class StepPending:
         self._rows: SampledRows | None = None
         self._prompt_parts: list[PromptPart] = []
         self._has_result = False
+        self._has_drafted = False
         self.busy_us = 0
 
     def collect_rows(self, rows: SampledRows) -> None:
@@ -88,6 +89,14 @@ class StepPending:
         """What the step waited for is here: its work begins."""
         self._staging.clock.begin()
 
+    def drafting(self) -> None:
+        """The drafter's work begins."""
+        self._staging.draft_clock.begin()
+
+    def drafted(self) -> None:
+        self._staging.draft_clock.end()
+        self._has_drafted = True
+
     def enqueued(self) -> None:
         """Nothing more belongs to this step."""
         self._staging.clock.end()
@@ -117,6 +126,7 @@ class StepPending:
             [self._prompt(part) for part in self._prompt_parts],
             self._bad_prefill(),
             self.busy_us,
+            self._staging.draft_clock.busy_us() if self._has_drafted else 0,
         )
 
     def _result_rows(self) -> list[ResultRow]:

@@ -249,7 +249,7 @@ class StageRun:
                 directory=self._directory,
                 override=override,
             )
-            self._draft(plan, inputs, batch, every_hidden, sampled.packed)
+            self._draft(plan, inputs, batch, every_hidden, sampled.packed, pending)
             self._compare(sampled.packed, plan, "return rows")
             self._say(plan, Operation.SEND)
             parcel = lane.open(size.backward)
@@ -261,7 +261,7 @@ class StageRun:
             # Stage 0 waits for the return, the host only for the result.
             pending.collect_rows(sampled)
         else:
-            self._draft(plan, inputs, batch, every_hidden, None)
+            self._draft(plan, inputs, batch, every_hidden, None, pending)
         if self._tells:
             pending.collect_faults(words.faults)
 
@@ -272,20 +272,24 @@ class StageRun:
         batch: Batch,
         hidden: Tensor,
         packed: Tensor | None,
+        pending: StepPending,
     ) -> None:
         """Tell the drafter of the step; it writes into `packed`, where there is any."""
-        if self._drafter is not None:
-            self._drafter.draft(
-                Drafting(
-                    plan=plan,
-                    inputs=inputs,
-                    batch=batch,
-                    packed=packed,
-                    hidden=hidden,
-                    layout=self._layout,
-                    max_drafts=self.tables.max_drafts,
-                )
+        if self._drafter is None:
+            return
+        pending.drafting()
+        self._drafter.draft(
+            Drafting(
+                plan=plan,
+                inputs=inputs,
+                batch=batch,
+                packed=packed,
+                hidden=hidden,
+                layout=self._layout,
+                max_drafts=self.tables.max_drafts,
             )
+        )
+        pending.drafted()
 
     def _prompt_logprobs(
         self,

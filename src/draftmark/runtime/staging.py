@@ -69,7 +69,7 @@ class StepEvent:
 
 
 class StepClock:
-    """How long a stage computed in a step, what it waited for left out."""
+    """How long a stage computed, between two moments of a step."""
 
     def __init__(self, device: torch.device) -> None:
         self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
@@ -111,6 +111,7 @@ class StepStaging:
         self._used = 0
         self.event = StepEvent(device)
         self.clock = StepClock(device)
+        self.draft_clock = StepClock(device)
         self.freed = threading.Event()
         self.freed.set()
         pinned = device.type == "cuda"

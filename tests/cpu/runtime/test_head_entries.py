@@ -185,3 +185,13 @@ def test_a_count_that_changes_each_turn_changes_no_token(
     loop.check_answers(stage, requests)
     counts = {len(d) for drafts in recorded.drafts.values() for d in drafts.values()}
     assert counts == {0, 1, K}
+
+
+def test_results_say_how_long_drafting_took() -> None:
+    loop, _ = make_loop("llama")
+    loop.add(request(0, prompt_of(9)))
+    loop.finish()
+    assert all(0 < result.draft_us <= result.run_us for result in loop.results)
+    drafts = loop.scheduler.stats().drafts
+    assert drafts is not None
+    assert drafts.draft_us == sum(result.draft_us for result in loop.results)
