@@ -35,6 +35,7 @@ from draftmark.models.stage import Stage
 from draftmark.parallel.collectives import Alone, TensorGroup
 from draftmark.parallel.lanes import Parcel, Ticket
 from draftmark.parallel.strict import StrictWire
+from draftmark.runtime.drafting import Drafter, Seat
 from draftmark.runtime.memory import RunLimits
 from draftmark.runtime.pipeline import Placing, WorkerPending, WorkerRun, make_worker_run
 from tests.cpu.runtime.harness import (
@@ -52,6 +53,9 @@ from tests.fakes.thread_group import ThreadGroup, _Meeting
 
 NUM_LAYERS = 4
 NUM_REQUESTS = 8
+
+# (layers of each stage, family, backends and tensor group by name) -> stages
+MakeStages = Callable[..., list[Stage]]
 
 HANG_S = 15.0
 # Longer than a hang takes to be seen: the report comes first.
@@ -97,6 +101,7 @@ class Sizes:
     num_slots: int = 9
     prefill_tokens: int = 64
     num_snapshots: int | None = None
+    max_drafts: int = 0
 
     def limits(self, cohorts: int) -> RunLimits:
         return RunLimits(
@@ -107,6 +112,7 @@ class Sizes:
             prefill_tokens=self.prefill_tokens,
             cohorts=cohorts,
             num_snapshots=self.num_snapshots or 0,
+            max_drafts=self.max_drafts,
         )
 
 
@@ -217,9 +223,12 @@ class Crew:
         wire_delay_s: float = 0.001,
         poison: bool = True,
         prepare: Callable[[Stage, int], None] = lambda stage, number: None,
+        make: MakeStages = make_stages,
+        make_drafter: Callable[[Seat], Drafter] | None = None,
     ) -> None:
-        """`prepare` gets every stage with its number, before anything runs."""
+        """`prepare` gets every stage with its number, before anything runs; `make` makes them."""
         topology = cut.topology
+        self._make = make
         self.results: SimpleQueue[StepResult | None] = SimpleQueue()
         self.wires: dict[LaneName, NotedWire] = {}
         self._topology = topology
@@ -239,6 +248,7 @@ class Crew:
                     connect=self._connect,
                     note=self._noting(worker),
                     poison=poison,
+                    make_drafter=make_drafter,
                 ),
                 limits=sizes.limits(cut.cohorts),
                 kv_dtype=torch.float64,
@@ -259,7 +269,7 @@ class Crew:
                 self._meetings.append(meeting)
             for rank in range(topology.tp):
                 group: TensorGroup = Alone() if meeting is None else ThreadGroup(meeting, rank)
-                made = make_stages(topology.stages, family, backends=Backends(), group=group)
+                made = self._make(topology.stages, family, backends=Backends(), group=group)
                 for number in topology.stages_of(first):
                     stages[number, rank] = made[number]
         return stages
@@ -443,6 +453,7 @@ class PipelineLoop(Loop):
             depth=depth,
             cohorts=cohorts,
             num_snapshots=sizes.num_snapshots,
+            max_drafts=sizes.max_drafts,
         )
         self.logprobs: dict[int, list[TokenLogprobs]] = defaultdict(list)
         self.prompt_logprobs: dict[int, list[TokenLogprobs]] = defaultdict(list)
@@ -523,7 +534,13 @@ class History:
     For a hybrid model what prompts share is long enough for a snapshot."""
 
     def __init__(
-        self, seed: int, *, cohorts: int, num_requests: int = NUM_REQUESTS, is_hybrid: bool = False
+        self,
+        seed: int,
+        *,
+        cohorts: int,
+        num_requests: int = NUM_REQUESTS,
+        is_hybrid: bool = False,
+        max_drafts: int = 0,
     ) -> None:
         rng = random.Random(1000 * cohorts + seed)
         self.cohorts = cohorts
@@ -532,6 +549,7 @@ class History:
             num_slots=rng.choice([5, 7, 9]),
             prefill_tokens=rng.choice([5, 16, 64]),
             num_snapshots=3 if is_hybrid else None,
+            max_drafts=max_drafts,
         )
         self.depth = rng.choice([2, cohorts + 1, cohorts + 1])
         shared = (66, 80) if is_hybrid else (16, 33)
@@ -573,13 +591,18 @@ def play(
     family: str = "llama",
     seed: int,
     num_requests: int = NUM_REQUESTS,
+    max_drafts: int = 0,
     on_loop: Callable[[PipelineLoop], None] | None = None,
     on_run: Callable[[Any], None] = lambda run: None,
     **options: Any,
 ) -> Played:
     """A history on the model of `family`, cut as `cut` says."""
     history = History(
-        seed, cohorts=cut.cohorts, num_requests=num_requests, is_hybrid=family == "hybrid"
+        seed,
+        cohorts=cut.cohorts,
+        num_requests=num_requests,
+        is_hybrid=family == "hybrid",
+        max_drafts=max_drafts,
     )
     with running(family, cut=cut, sizes=history.sizes, **options) as run:
         on_run(run)
