@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from draftmark.core.start import CostPoint
 
 
@@ -15,10 +17,11 @@ class CostTable:
     exact for an executor that runs them one after the other and an upper bound for one that fuses
     them. Between measured shapes of one kind time is linear in the count, and in the context;
     beyond the last one it goes on along the last line. `CostPoint.context_tokens` is each row's.
+    More drafts never take less: what was measured so is noise.
     """
 
     def __init__(self, points: Iterable[CostPoint]) -> None:
-        known = list(points)
+        known = _rising(points)
         self._verify = {
             drafts: _Curve(
                 [(p.verify_rows, p) for p in known if not p.prefill_tokens and p.drafts == drafts]
@@ -43,6 +46,17 @@ class CostTable:
         was not measured, as without."""
         curve = self._verify[drafts if self.knows(drafts) else 0]
         return curve.at(*verify) + self._prefill.at(*prefill)
+
+
+def _rising(points: Iterable[CostPoint]) -> list[CostPoint]:
+    """With the times of each shape rising with its drafts."""
+    most: dict[tuple[int, int, int], float] = {}
+    found = []
+    for point in sorted(points, key=lambda point: point.drafts):
+        shape = (point.verify_rows, point.prefill_tokens, point.context_tokens)
+        most[shape] = max(most.get(shape, 0.0), point.ms)
+        found.append(msgspec.structs.replace(point, ms=most[shape]))
+    return found
 
 
 class _Curve:

@@ -25,8 +25,9 @@ _TURNS_BETWEEN_LOOKS = 8
 # so many turns, and windows enough to tell. The waits between that double while it changes nothing.
 _PROBE_TURNS, _PROBE_WINDOWS = 8, 32
 _FIRST_PROBE, _LAST_PROBE = 512, 8192
-# Steps of one count whose times are remembered; the median is not moved by a busy neighbour.
-_TIMES = 15
+# Steps of one count whose times are remembered; the median is not moved by a busy neighbour. Fewer
+# than these, or none among so many of all counts, say nothing.
+_TIMES, _FEWEST_TIMES, _LATELY = 15, 8, 1000
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class DraftCount:
         self._cohorts = [_Choice(max_drafts, max_drafts) for _ in range(num_cohorts)]
         self._learns_times = num_stages == 1
         self._times: list[deque[float]] = [deque(maxlen=_TIMES) for _ in range(max_drafts + 1)]
+        self._timed_at = [0] * (max_drafts + 1)
+        self._num_timed = 0
 
     def choose(self, cohort: int, rows: Several[Sequence], *, context: int) -> int:
         """Drafts for each of the `rows` of a turn of `cohort`, which have about `context` tokens
@@ -93,6 +96,8 @@ class DraftCount:
             return
         expected = self._ms(drafts, rows, context)
         if expected and ms:
+            self._num_timed += 1
+            self._timed_at[drafts] = self._num_timed
             self._times[drafts].append(ms / expected)
 
     def break_even(self, rows: int, *, context: int) -> list[float]:
@@ -144,7 +149,11 @@ class DraftCount:
     def _estimate(self, drafts: int, rows: int, context: int) -> float:
         """Milliseconds, as far as known with what steps really took. What never ran lately is as
         far off the table as the nearest that did."""
-        ran = [count for count, times in enumerate(self._times) if times]
+        ran = [
+            count
+            for count, times in enumerate(self._times)
+            if len(times) >= _FEWEST_TIMES and self._num_timed - self._timed_at[count] < _LATELY
+        ]
         factor = 1.0
         if ran:
             factor = median(self._times[min(ran, key=lambda count: abs(count - drafts))])

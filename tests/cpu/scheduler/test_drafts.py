@@ -306,7 +306,7 @@ def test_what_steps_take_corrects_the_table_on_one_stage(num_stages: int) -> Non
     With several stages the last one's time says nothing, and the table stands."""
     turns = Turns(rates=(0.4, 0.4), truth=dear, table=lambda rows, drafts: 1, num_stages=num_stages)
     assert turns.run(100, rows_of(4))[-1] == 2
-    turns.run(5, rows_of(4, limit=0))  # now it is known what a step without takes
+    turns.run(8, rows_of(4, limit=0))  # now it is known what a step without takes
     turns.run(20, rows_of(4))
     assert set(turns.run(100, rows_of(4))) == ({0} if num_stages == 1 else {2})
 
@@ -317,7 +317,7 @@ def test_break_even_is_the_time_of_a_step_over_that_without(num_stages: int, fac
     count = turns.count
     assert count.break_even(4, context=100) == pytest.approx([1.5, 2.0, 2.5])
     assert turns.acceptance.expected(1) > 1.5  # by belief the first draft pays
-    for _ in range(7):
+    for _ in range(8):
         count.observe(0, rows=4, context=100, ms=1.0)
         count.observe(3, rows=4, context=100, ms=factor * 2.5)
         count.observe(3, rows=4, context=100, ms=100.0)  # a disturbed step is no matter
