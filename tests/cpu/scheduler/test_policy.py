@@ -290,8 +290,7 @@ def test_limits_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
 def test_more_drafts_never_take_less() -> None:
     """A step without drafts that a busy neighbour slowed is not slower than one with."""
     table = CostTable(
-        [CostPoint(rows, 0, 0, ms, drafts) for rows in (1, 4) for drafts, ms in [(0, 9.0), (1, 4.0)]]
-        + [CostPoint(1, 0, 0, 12.0, 3)]
+        [CostPoint(1, 0, 0, ms, drafts) for drafts, ms in ((0, 9.0), (1, 4.0), (3, 12.0))]
     )
     taken = [table.ms(verify=(1, 0), prefill=(0, 0), drafts=drafts) for drafts in (0, 1, 3)]
     assert taken == [9.0, 9.0, 12.0]
