@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from draftmark.core.request import FinishReason, Request
+from draftmark.kernels.backends import Backends
 from draftmark.models.stage import Stage
 from draftmark.runtime.drafting import Drafting
 from draftmark.runtime.mtp import MTPDrafter
@@ -49,8 +50,9 @@ class Oracle:
 
 
 def plain_answers(stage: Stage, requests: list[Request]) -> dict[int, list[int]]:
-    """Prompt and output of each request, alone with no drafts and roomy pools."""
-    loop = Loop(make_run(stage))
+    """Prompt and output of each request, alone with no drafts and roomy pools. Nothing is taken
+    from the cache: states are not kept there."""
+    loop = Loop(make_run(stage), num_snapshots=0)
     answers = {}
     for request in requests:
         loop.add(request)
@@ -89,10 +91,11 @@ def run_history(
     """With drafts from an oracle, or from a random MTP head."""
     rng, requests, sizes = make_history(seed, num_requests=num_requests)
     (whole,) = make_stages((sum(stages),), family)
-    oracle = Oracle(plain_answers(whole, requests), share=0.7, seed=seed)
+    (fast,) = make_stages((sum(stages),), family, backends=Backends())
+    oracle = Oracle(plain_answers(fast, requests), share=0.7, seed=seed)
     snapshots = 4 if family in ("hybrid", "delta") else 0
     run = make_run(
-        *make_stages(stages, family, with_mtp=with_mtp),
+        *make_stages(stages, family, backends=Backends(), with_mtp=with_mtp),
         **sizes,
         cohorts=cohorts,
         lanes="test" if len(stages) > 1 else "local",
