@@ -21,22 +21,24 @@ from draftmark.scheduler.queue import Sequence
 # a change from 0 costs the head what it knew of the rows.
 _GAIN = 0.02
 _TURNS_BETWEEN_LOOKS = 8
-# Rates of positions that are not drafted are not learnt: now and then as many as possible are, for
-# so many turns, and windows enough to tell. The waits between that double while it changes nothing.
-_PROBE_TURNS, _PROBE_WINDOWS = 8, 32
+# Rates of positions that are not drafted are not learnt, nor what a step without drafts takes where
+# there always are some: now and then as many as possible are drafted, or none, for so many turns,
+# and windows enough to tell. The waits between that double while it changes nothing.
+_PROBE_TURNS, _PROBE_WINDOWS = 12, 32
 _FIRST_PROBE, _LAST_PROBE = 512, 8192
 # Steps of one count whose times are remembered; the median is not moved by a busy neighbour. Fewer
 # than these, or none among so many of all counts, say nothing.
-_TIMES, _FEWEST_TIMES, _LATELY = 15, 8, 1000
+_TIMES, _FEWEST_TIMES, _LATELY = 15, 8, 2 * _LAST_PROBE
 
 
 @dataclass(slots=True)
 class _Choice:
     """Of one cohort. Turns are its own; `made` is what its last one drafted, `drafts` what it
-    drafts but for a probe."""
+    drafts but for a probe, which drafts `probe`."""
 
     drafts: int
     made: int
+    probe: int = 0
     rows: int = 0
     turn: int = 0
     look_at: int = 0
@@ -112,7 +114,7 @@ class DraftCount:
     def _next(self, choice: _Choice, rows: Several[Sequence], context: int) -> int:
         most = self._asked_for(rows)
         if choice.turn < choice.probe_end:
-            return most
+            return min(choice.probe, most)
         if choice.turn >= choice.look_at or len(rows) != choice.rows:
             choice.rows, choice.look_at = len(rows), choice.turn + _TURNS_BETWEEN_LOOKS
             best = self._best(min(choice.drafts, most), rows, most, context)
@@ -120,12 +122,23 @@ class DraftCount:
                 choice.drafts, choice.probe_wait = best, _FIRST_PROBE
                 choice.probe_at = choice.turn + _FIRST_PROBE
         if choice.turn >= choice.probe_at:
-            self._acceptance.doubt(choice.drafts)
-            turns = max(_PROBE_TURNS, -(-_PROBE_WINDOWS // len(rows)))
+            choice.probe = self._to_probe(choice, most)
+            turns = _PROBE_TURNS
+            if choice.probe > choice.drafts:
+                self._acceptance.doubt(choice.drafts)
+                turns = max(turns, -(-_PROBE_WINDOWS // len(rows)))
             choice.probe_end = choice.turn + turns
             choice.probe_wait = min(2 * choice.probe_wait, _LAST_PROBE)
             choice.probe_at = choice.probe_end + choice.probe_wait
         return min(choice.drafts, most)
+
+    def _to_probe(self, choice: _Choice, most: int) -> int:
+        """None and the most in turn, as far as either is to be learnt anything from."""
+        if not self._learns_times or choice.drafts == 0:
+            return most
+        if choice.drafts >= most:
+            return 0
+        return most if choice.probe == 0 else 0
 
     def _best(self, now: int, rows: Several[Sequence], most: int, context: int) -> int:
         limits = Counter(sequence.max_drafts for sequence in rows)
