@@ -51,7 +51,7 @@ def _resident_bytes(process: psutil.Process) -> int | None:
     """None of a process that has just ended."""
     try:
         return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
+    except psutil.NoSuchProcess:  # it holds nothing any more
         return None
 
 
@@ -105,7 +105,7 @@ def _gpu_bytes(pids: set[int]) -> int | None:
             timeout=_GPU_TIMEOUT_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):  # a tool that does not work tells nothing
         return None
     rows = [line.split(",") for line in done.stdout.splitlines()] if done.returncode == 0 else []
     held = [

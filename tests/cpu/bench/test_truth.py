@@ -40,12 +40,12 @@ def get(truth: TruthProcess, path: str) -> bytes:
 
 
 def answers(truth: TruthProcess, *bodies: dict[str, Any]) -> list[ask.Reply]:
-    """One after the other."""
+    """One after the other, each by somebody who knows nothing of the others."""
     asks = [
         ask.Ask(path=ask.CHAT if "messages" in body else ask.COMPLETIONS, body=body)
         for body in bodies
     ]
-    return ask.Asker(truth.url, model="truth", timeout_s=10).ask(asks)
+    return [ask.Asker(truth.url, model="truth", timeout_s=10).ask([one])[0] for one in asks]
 
 
 def kinds(
