@@ -15,8 +15,8 @@ class Deferred:
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
 
-    def __call__(self, *args: Any) -> Any:
-        return self.function(*args)
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*args, **options)
 
     @cached_property
     def function(self) -> Callable[..., Any]:

@@ -190,9 +190,9 @@ def _bits_as(source: Any, target: Any) -> Any:
 
 
 # Pointers from addresses: floats_at(words[2])[i].
-floats_at, doubles_at, halves_at, ints_at, int32s_at = (
+floats_at, doubles_at, halves_at, ints_at, int32s_at, bytes_at = (
     _pointer_to(item)
-    for item in (types.float32, types.float64, types.uint16, types.int64, types.int32)
+    for item in (types.float32, types.float64, types.uint16, types.int64, types.int32, types.uint8)
 )
 float_of, bits_of = (
     _bits_as(types.uint32, types.float32),

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from draftmark.cache.spec import PAGE_TOKENS
 from draftmark.kernels import sample as op
+from draftmark.kernels.sample import RowFlag
 from draftmark.layers.batch import Batch, PrefillSpan
 from draftmark.runtime.drafting import Drafting, Seat
 from draftmark.runtime.relay import PACKED_DONE, PACKED_EMITTED, PACKED_LENGTH, PACKED_TOKEN
@@ -109,6 +110,35 @@ class _Begun:
     positions: Tensor
     store: Tensor
     hidden: Tensor  # [n, H]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entries:
+    """Of all drafts but the last: one entry of each row. `sampled` [k, M] is the index of each
+    draft; the others but `pages` [M, P] and `none` [M] are [k - 1, M]."""
+
+    sampled: Tensor
+    pages: Tensor
+    lengths: Tensor
+    positions: Tensor
+    store: Tensor
+    first: Tensor
+    none: Tensor
+
+    def batch(self, number: int) -> Batch:
+        """What the head runs on for draft `number`."""
+        return Batch(
+            positions=self.positions[number],
+            store=self.store[number],
+            prefill=(),
+            verify_offset=0,
+            verify_width=1,
+            verify_pages=self.pages,
+            verify_lengths=self.lengths[number],
+            verify_slots=self.none,
+            verify_folds=self.none,
+            verify_first=self.first[number],
+        )
 
 
 class MTPDrafter:
@@ -213,39 +243,41 @@ class MTPDrafter:
     def _chain(self, step: Drafting, packed: Tensor, hidden: Tensor) -> None:
         """k drafts of each row, each from the head's state of the one before."""
         seat, plan, slots = self._seat, step.plan, step.inputs.sampling_slots
-        infos = [seat.directory[row.slot] for row in plan.sampling]
-        flags = tuple(info.flags for info in infos)
-        columns = max(info.num_pages for info in infos)
-        pages = seat.tables.pages[:, :columns].index_select(0, slots)
-        length, alive = packed[:, PACKED_LENGTH], packed[:, PACKED_DONE] == 0
-        first, ends = self._first.index_select(0, slots), seat.tables.ends.index_select(0, slots)
-        none = torch.zeros_like(slots)
+        flags = tuple(seat.directory[row.slot].flags for row in plan.sampling)
+        has_penalties = any(flag & RowFlag.PENALTIES for flag in flags)
+        alive = packed[:, PACKED_DONE] == 0
+        entries = self._entries(step, packed[:, PACKED_LENGTH], alive)
         drafts: list[Tensor] = []
         for number in range(plan.draft_k):
             if number > 0:
-                entry = length + number
-                keep = alive & (entry < ends)
-                batch = Batch(
-                    positions=(entry - 1) * keep,
-                    store=seat.tables.store(slots, entry * keep, keep),
-                    prefill=(),
-                    verify_offset=0,
-                    verify_width=1,
-                    verify_pages=pages,
-                    verify_lengths=entry * keep,
-                    verify_slots=none,
-                    verify_folds=none,
-                    verify_first=first * keep,
+                hidden = seat.stage.draft(
+                    drafts[-1], hidden, entries.batch(number - 1), self._cache
                 )
-                hidden = seat.stage.draft(drafts[-1], hidden, batch, self._cache)
             token = op.sample(
                 seat.stage.logits(hidden),
                 slots=slots,
-                position=length + 1 + number,
+                position=entries.sampled[number],
                 tables=seat.sampler.tables,
                 flags=flags,
-                window=torch.stack(drafts, dim=1) if drafts else None,
-                backend="torch",
+                window=torch.stack(drafts, dim=1) if drafts and has_penalties else None,
+                backend=seat.sampler.backend,
             )
             drafts.append(token)
         step.enter(torch.stack(drafts, dim=1), alive * plan.draft_k)
+
+    def _entries(self, step: Drafting, length: Tensor, alive: Tensor) -> _Entries:
+        seat, plan, slots = self._seat, step.plan, step.inputs.sampling_slots
+        columns = max(seat.directory[row.slot].num_pages for row in plan.sampling)
+        number = torch.arange(plan.draft_k, device=slots.device)[:, None]
+        entry = number[1:] + length
+        keep = alive & (entry < seat.tables.ends.index_select(0, slots))
+        entry *= keep
+        return _Entries(
+            sampled=number + (length + 1),
+            pages=seat.tables.pages[:, :columns].index_select(0, slots),
+            lengths=entry,
+            positions=entry - keep.to(torch.int64),
+            store=seat.tables.store(slots.expand_as(entry), entry, keep),
+            first=self._first.index_select(0, slots) * keep,
+            none=torch.zeros_like(slots),
+        )

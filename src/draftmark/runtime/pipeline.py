@@ -183,7 +183,7 @@ def _make_stage_run(
             head=stage.logits,
             head_layer=config.num_layers,
             layout=limits.layout,
-            backend="torch",
+            backend=stage.placement.backends.sample,
             synthetic=_synthetic(placing.synthetic_acceptance, limits=limits, device=device),
         )
     caches = allocate_caches(

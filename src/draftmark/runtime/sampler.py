@@ -150,7 +150,7 @@ class Sampler:
         self._head = head
         self._head_layer = head_layer
         self._layout = layout
-        self._backend = backend
+        self.backend = backend
 
     def run(
         self,
@@ -177,15 +177,16 @@ class Sampler:
             tables=self.tables,
             flags=flags,
             window=window.before() if has_penalties and window.width > 1 else None,
-            backend=self._backend,
+            backend=self.backend,
         )
         if self._synthetic is not None and window.width > 1:
             token = self._accept_by_coins(self._synthetic, rows, window, token, logits.shape[1])
         if override is not None:
             token = override(logits, token)
-        is_bad_head = self._is_bad_head(logits, window, rows)
+        ends = self._ends.index_select(0, window.slots)
+        is_bad_head = self._is_bad_head(logits, window, rows, ends)
         bad = bad_layer.masked_fill((bad_layer < 0) & is_bad_head, self._head_layer)
-        packed = self._pack(rows, window, token, bad, inputs=inputs, facts=facts)
+        packed = self._pack(rows, window, token, bad, ends, inputs=inputs, facts=facts)
         if has_penalties:
             self._count(facts, inputs.sampling_slots, packed)
         return SampledRows(
@@ -217,15 +218,14 @@ class Sampler:
         )
         return torch.cat((prefill, replaced.flatten()))
 
-    def _is_bad_head(self, logits: Tensor, window: _Window, rows: Tensor) -> Tensor:
-        """[M]: of tokens that may be emitted."""
-        is_bad = ~op.is_finite(logits)
+    def _is_bad_head(self, logits: Tensor, window: _Window, rows: Tensor, ends: Tensor) -> Tensor:
+        """[M]: of tokens that may be emitted; `ends` [R] are those of their slots."""
+        is_bad = ~op.is_finite(logits, backend=self.backend)
         if window.width == 1:
             return is_bad
         prefill, verify = window.split(is_bad)
-        first = window.num_prefill
-        ends = self._ends.index_select(0, window.slots[first :: window.width])
-        is_own = own_places(rows[first:], ends=ends, width=window.width)
+        of_rows = window.split(ends)[1][:, 0]
+        is_own = own_places(rows[window.num_prefill :], ends=of_rows, width=window.width)
         return torch.cat((prefill, (verify & is_own).any(1)))
 
     def _pack(
@@ -234,6 +234,7 @@ class Sampler:
         window: _Window,
         token: Tensor,
         bad: Tensor,
+        ends: Tensor,
         *,
         inputs: PlanInputs,
         facts: _RowFacts,
@@ -244,7 +245,7 @@ class Sampler:
         active = rows[:, DONE] == 0
         is_bad = active & (bad >= 0)
         emits = active & (bad < 0)
-        is_end = window.position + 1 >= self._ends.index_select(0, window.slots)
+        is_end = window.position + 1 >= ends
         if facts.has_stop_ids:
             is_end |= self._is_stop(token, window, facts=facts)
         count, ended, pending, tokens = self._emitted(rows, window, token, is_end)
@@ -254,37 +255,38 @@ class Sampler:
         fold[: window.num_prefill] = 0
         drafted = rows[:, DRAFTS].clamp_max(window.width - 1) * active
         drafted[: window.num_prefill] = 0
-        none = torch.zeros_like(slots)
         columns = (
             slots,
             inputs.sampling_generations,
             length + torch.where(is_bad, 1, emitted),
             ~active | ended | is_bad,
             fold,
-            none,
+            torch.zeros_like(slots),
             drafted,
             emitted,
             torch.where(is_bad, bad, -1),
             pending,
-            *(none,) * self._layout.max_drafts,
-            *tokens,
-            *(none,) * (self._layout.max_drafts + 1 - len(tokens)),
         )
-        return torch.stack([column.to(torch.int64) for column in columns], dim=1)
+        packed = slots.new_zeros((len(slots), self._layout.packed_columns))
+        packed[:, : len(columns)] = torch.stack(columns, dim=1)
+        packed[:, self._layout.packed_emitted :][:, : window.width] = tokens
+        return packed
 
     def _emitted(
         self, rows: Tensor, window: _Window, token: Tensor, is_end: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """(tokens emitted [M], whether that is the end [M], the last of them [M], all of them as
-        columns [M]): what active rows give. What stands behind the last one means nothing."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(tokens emitted [M], whether that is the end [M], the last of them [M], all of them
+        [M, width]): what active rows give. What stands behind the last one means nothing."""
         if window.width == 1:
-            return torch.ones_like(token), is_end, token, (token,)
+            return torch.ones_like(token), is_end, token, token[:, None]
         first, (prefill, verify) = window.num_prefill, window.split(token)
         end_prefill, end_verify = window.split(is_end)
         emitted, ended = count_emitted(
             verify, window.drafted, num_drafts=rows[first:, DRAFTS], is_end=end_verify
         )
         last = verify.gather(1, emitted[:, None] - 1)[:, 0]
+        if first == 0:
+            return emitted, ended, last, verify
         padded = torch.zeros_like(rows[:, : window.width])
         padded[:first, 0] = prefill
         padded[first:] = verify
@@ -292,7 +294,7 @@ class Sampler:
             torch.cat((torch.ones_like(prefill), emitted)),
             torch.cat((end_prefill, ended)),
             torch.cat((prefill, last)),
-            padded.unbind(1),
+            padded,
         )
 
     def _is_stop(self, token: Tensor, window: _Window, *, facts: _RowFacts) -> Tensor:
@@ -325,7 +327,7 @@ class Sampler:
             logits.index_select(0, index),
             chosen=token.index_select(0, index),
             top=min(max(facts.logprobs), logits.shape[1]),
-            backend=self._backend,
+            backend=self.backend,
         )
 
     def prompt_logprobs(
@@ -335,13 +337,13 @@ class Sampler:
         logits live at once. Blames the head in `bad_layer` [1], if it is the first."""
         for begin in range(0, len(chosen), PROMPT_SLICE):
             logits = self._head(hidden[begin : begin + PROMPT_SLICE])
-            is_bad = (bad_layer < 0) & ~op.is_finite(logits).all()
+            is_bad = (bad_layer < 0) & ~op.is_finite(logits, backend=self.backend).all()
             bad_layer.masked_fill_(is_bad, self._head_layer)
             yield op.logprobs(
                 logits,
                 chosen=chosen[begin : begin + PROMPT_SLICE],
                 top=min(top, logits.shape[1]),
-                backend=self._backend,
+                backend=self.backend,
             )
 
 

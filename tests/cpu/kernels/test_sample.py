@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from draftmark.kernels import sample as op
+from draftmark.kernels.backends import has_numba
 from draftmark.kernels.sample import RowFlag, noise, reference
 from draftmark.kernels.sample import torch as plain
 from draftmark.kernels.sample.tables import SampleTables
@@ -432,3 +433,53 @@ def test_non_finite_logits_are_flagged_and_do_not_disturb_other_rows(
         got = op.sample(poisoned, **arguments).tolist()
         assert got[:row] + got[row + 1 :] == clean[:row] + clean[row + 1 :]
         assert 0 <= got[row] < vocab
+
+
+@pytest.fixture
+def compiled() -> str:
+    if not has_numba(torch.device("cpu"), torch.float32):
+        pytest.skip("numba is not installed")
+    return "numba"
+
+
+@pytest.mark.parametrize("vocab", [1, 16, 61, 512, 4099])
+def test_compiled_greedy_rows(vocab: int, compiled: str) -> None:
+    """Few different values: many are equal, the zeros of both signs among them."""
+    generator = torch.Generator().manual_seed(vocab)
+    tables = make_tables(9, vocab)
+    tables.floats[:, op.TEMPERATURE] = 0.0
+    arguments = {"slots": torch.arange(9), "position": torch.arange(9), "tables": tables}
+    for scale in (0.6, 3.0, 1e30):
+        logits = (torch.randn(9, vocab, generator=generator) * scale).round()
+        logits[4] = -logits[4].abs()  # the largest is a zero
+        for given in (logits, logits.double(), logits.t().contiguous().t()):
+            got = op.sample(given, flags=(0,) * 9, backend=compiled, **arguments)
+            want = op.sample(given, flags=(0,) * 9, backend="reference", **arguments)
+            assert got.tolist() == want.tolist()
+        assert op.is_finite(logits, backend=compiled).all()
+
+
+def test_compiled_rows_that_are_not_all_greedy(compiled: str) -> None:
+    rng = random.Random(3)
+    tables, slots = make_tables(8, 300, rng), torch.arange(8)
+    logits = torch.randn(8, 300, generator=torch.Generator().manual_seed(3))
+    arguments = {"slots": slots, "position": slots + 2, "tables": tables}
+    flags = row_flags(tables, slots)
+    got, want = (
+        op.sample(logits, flags=flags, backend=name, **arguments) for name in (compiled, "torch")
+    )
+    assert any(flags) and got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("vocab", [1, 61, 512])
+def test_compiled_non_finite_logits_are_flagged(vocab: int, bad: float, compiled: str) -> None:
+    tables, slots = make_tables(5, vocab), torch.arange(5)
+    for place in {0, vocab // 2, vocab - 1}:
+        logits = torch.randn(5, vocab, generator=torch.Generator().manual_seed(1))
+        logits[3, place] = bad
+        assert op.is_finite(logits, backend=compiled).tolist() == [True, True, True, False, True]
+        got = op.sample(
+            logits, slots=slots, position=slots, tables=tables, flags=(0,) * 5, backend=compiled
+        )
+        assert 0 <= int(got[3]) < vocab

@@ -30,8 +30,12 @@ from draftmark.kernels.backends import Backends
 from draftmark.models.stage import Stage
 from draftmark.parallel import lanes
 from draftmark.runtime import slots
+from draftmark.runtime.drafting import Drafter
+from draftmark.runtime.mtp import MTPDrafter
 from draftmark.runtime.ngram import NgramDrafter
 from draftmark.runtime.pipeline import WorkerRun
+from draftmark.runtime.sampler import Sampler
+from draftmark.runtime.slots import SlotTables
 from tests.cpu.runtime.harness import VOCAB, Loop, make_run, make_stages, random_request
 
 PACKAGE = Path(draftmark.__file__).parent
@@ -136,6 +140,7 @@ def num_live_tensors() -> int:
 
 # Pages that make a history preempt, tokens that prompts share, places of snapshots.
 SIZES = {"llama": (10, 20, None), "hybrid": (16, 70, 2)}
+MAX_DRAFTS = 3
 
 
 def make(
@@ -144,10 +149,11 @@ def make(
     lanes: str,
     cohorts: int = 2,
     family: str = "llama",
-    max_drafts: int = 0,
+    drafter: type[Drafter] | None = None,
 ) -> WorkerRun:
     """Staging that has grown once: ids of penalties and biases are of any number (`reserve`)."""
-    stages: list[Stage] = make_stages(layers, family, backends=Backends())
+    with_mtp = drafter is MTPDrafter
+    stages: list[Stage] = make_stages(layers, family, backends=Backends(), with_mtp=with_mtp)
     num_pages, _, num_snapshots = SIZES[family]
     run = make_run(
         *stages,
@@ -158,8 +164,8 @@ def make(
         poison=False,
         cohorts=cohorts,
         lanes=lanes,
-        max_drafts=max_drafts,
-        make_drafter=NgramDrafter if max_drafts else None,
+        max_drafts=0 if drafter is None else MAX_DRAFTS,
+        make_drafter=drafter,
     )
     for stage_run in run.runs:
         for entry in stage_run._ring._entries:
@@ -174,12 +180,12 @@ def guarded_history(
     cohorts: int = 2,
     num_steps: int | None = None,
     family: str = "llama",
-    max_drafts: int = 0,
+    drafter: type[Drafter] | None = None,
 ) -> DispatchGuard:
     """Every kind of row: random parameters, chunks, hits, preemption, log-probabilities; or only
     the first `num_steps` steps. Also checks that nothing is left behind by a step."""
     rng = random.Random(2)
-    run = make(layers, lanes=lanes, cohorts=cohorts, family=family, max_drafts=max_drafts)
+    run = make(layers, lanes=lanes, cohorts=cohorts, family=family, drafter=drafter)
     num_pages, num_shared, num_snapshots = SIZES[family]
     guard = DispatchGuard()
     launch, kept = run.launch, storages_of(run)
@@ -202,8 +208,8 @@ def guarded_history(
         prefill_tokens=16,
         cohorts=cohorts,
         depth=cohorts + 1,
-        max_drafts=max_drafts,
-        drafts_from_ids=max_drafts > 0,
+        max_drafts=0 if drafter is None else MAX_DRAFTS,
+        drafts_from_ids=drafter is NgramDrafter,
     )
     prefixes = [[rng.randrange(VOCAB) for _ in range(num_shared)]]
     requests = [
@@ -240,7 +246,17 @@ def test_a_step_reads_nothing_back(
 
 
 def test_drafts_that_are_looked_up_read_nothing_back() -> None:
-    guard = guarded_history((1, 1), "test", num_steps=30, max_drafts=3)
+    guard = guarded_history((1, 1), "test", num_steps=30, drafter=NgramDrafter)
+    assert guard.faults == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "family"), [((2,), "llama"), ((1, 1), "llama"), ((3,), "hybrid")], ids=str
+)
+def test_drafts_of_a_head_read_nothing_back(layers: tuple[int, ...], family: str) -> None:
+    """Nor do their windows."""
+    lanes = "test" if len(layers) > 1 else "local"
+    guard = guarded_history(layers, lanes, num_steps=40, family=family, drafter=MTPDrafter)
     assert guard.faults == []
 
 
@@ -303,6 +319,27 @@ def plant(source: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_guard_sees_planted_reads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(SOURCES[kind], "runtime/planted.py", monkeypatch)
     faults = guarded_history(num_steps=8).faults
+    assert faults and all("runtime/planted.py:1" in fault for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "read"),
+    [
+        (MTPDrafter, "_extend", "args[1].last.tolist()"),
+        (MTPDrafter, "_entries", "args[1].max().item()"),
+        (Sampler, "_emitted", "args[1].drafted.numpy()"),
+        (Sampler, "_emitted", "args[2][args[3]]"),
+        (SlotTables, "batch", "args[2].nonzero()"),
+    ],
+)
+def test_the_guard_sees_reads_planted_in_drafts_and_windows(
+    owner: type, name: str, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope: dict[str, Any] = {"inner": getattr(owner, name)}
+    source = f"def planted(self, *args, **options): {read}; return inner(self, *args, **options)"
+    exec(compile(source, str(PACKAGE / "runtime/planted.py"), "exec"), scope)
+    monkeypatch.setattr(owner, name, scope["planted"])
+    faults = guarded_history(num_steps=8, drafter=MTPDrafter).faults
     assert faults and all("runtime/planted.py:1" in fault for fault in faults)
 
 

@@ -6,13 +6,16 @@ min_tokens, penalties, temperature, top_k, top_p, min_p. Candidates are ranked b
 lowest id; top_p keeps a candidate while the mass before it is below top_p of the mass that top_k
 left, and the first one always.
 
-Backends: `reference` (one row at a time, the judge), `torch`.
+Backends: `reference` (one row at a time, the judge), `torch`, and `numba` (greedy rows compiled).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from torch import Tensor
 
+from draftmark.kernels.deferred import Deferred
 from draftmark.kernels.sample import reference
 from draftmark.kernels.sample import torch as plain
 from draftmark.kernels.sample.tables import (
@@ -55,7 +58,22 @@ __all__ = [
     "workspace_bytes",
 ]
 
-BACKENDS = {"reference": reference, "torch": plain}
+_NUMBA = "draftmark.kernels.sample.numba"
+_SAMPLE: Mapping[str, Callable[..., Tensor]] = {
+    "numba": Deferred(_NUMBA, "sample"),
+    "reference": reference.sample,
+    "torch": plain.sample,
+}
+_LOGPROBS: Mapping[str, Callable[..., Logprobs]] = {
+    "numba": plain.logprobs,
+    "reference": reference.logprobs,
+    "torch": plain.logprobs,
+}
+_IS_FINITE: Mapping[str, Callable[..., Tensor]] = {
+    "numba": Deferred(_NUMBA, "is_finite"),
+    "reference": plain.is_finite,
+    "torch": plain.is_finite,
+}
 
 
 def sample(
@@ -76,7 +94,7 @@ def sample(
     with non-finite logits gets some token of the vocabulary: ask `is_finite`. `window` [R, w] int64
     are tokens that penalties count as output beside those of `tables`, -1 for none.
     """
-    return BACKENDS[backend].sample(
+    return _SAMPLE[backend](
         logits, slots=slots, position=position, tables=tables, flags=flags, window=window
     )
 
@@ -86,12 +104,12 @@ def logprobs(logits: Tensor, *, chosen: Tensor, top: int, backend: str = "torch"
 
     `top` <= V. float64 whatever the logits are.
     """
-    return BACKENDS[backend].logprobs(logits, chosen=chosen, top=top)
+    return _LOGPROBS[backend](logits, chosen=chosen, top=top)
 
 
-def is_finite(logits: Tensor) -> Tensor:
+def is_finite(logits: Tensor, *, backend: str = "torch") -> Tensor:
     """[R, V] -> [R] bool: every logit of the row is finite."""
-    return plain.is_finite(logits)
+    return _IS_FINITE[backend](logits)
 
 
 def workspace_bytes(*, rows: int, vocab_size: int) -> int:
