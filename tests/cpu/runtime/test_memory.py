@@ -108,7 +108,7 @@ def test_an_allocation_that_fails_is_a_budget_error(monkeypatch: pytest.MonkeyPa
 def test_slot_bytes_are_what_the_tables_take() -> None:
     state = SlotState(num_slots=7, layout=RowLayout(), device=CPU).state
     slots = SlotTables(num_slots=7, max_context=MAX_CONTEXT, device=CPU)
-    held = [state, slots.pages, slots.ends]
+    held = [state, slots.pages, slots.ends, slots.max_drafts]
     assert 7 * slot_bytes(max_context=MAX_CONTEXT, layout=RowLayout()) == sum(
         t.nbytes for t in held
     )
