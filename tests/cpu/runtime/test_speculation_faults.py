@@ -710,7 +710,7 @@ def test_what_acceptance_length_would_have_missed(capsys: pytest.CaptureFixture[
     """Of the faults that let a history go on, most leave acceptance length as it is."""
     lines, missed, measured = [], 0, 0
     for name, fault in sorted(FAULTS.items(), key=lambda item: item[1].kind):
-        scene = replace(fault.scene, num_requests=60)
+        scene = replace(fault.scene, num_requests=45)
         sound = play(scene)
         with pytest.MonkeyPatch.context() as patch:
             played = fault.play(patch, disarmed=len(fault.checks), scene=scene)
