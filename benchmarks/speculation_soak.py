@@ -60,7 +60,7 @@ CUTS = {
 }
 FAMILIES = ("hybrid", "hybrid", "delta", "llama", "qwen3")
 DRAFTERS = ("head", "fluent head", "oracle", "oracle", "look-up")
-PER_HISTORY = 40
+PER_HISTORY = 80
 SAY_EVERY = 400
 # Of the two best logits, in the plain run.
 LARGEST_GAPS = {torch.float32: 1e-4, torch.bfloat16: 0.05}
@@ -98,12 +98,12 @@ class Setting:
             drafter=rng.choice(DRAFTERS),
             k=rng.randint(1, 5),
             cohorts=cohorts,
-            depth=rng.randint(1, cohorts + 1),
+            depth=rng.choice([1, cohorts, cohorts + 1]),
             lanes="test" if num_stages > 1 and rng.random() < 0.1 else "local",
             varies=rng.random() < 0.5,
-            num_pages=rng.choice([14, 18, 24, 60] if is_hybrid else [11, 13, 18, 60]),
-            num_slots=rng.choice([3, 7, 9]),
-            prefill_tokens=rng.choice([5, 16, 40, 64]),
+            num_pages=rng.choice([13, 20, 40, 100] if is_hybrid else [10, 16, 30, 100]),
+            num_slots=rng.choice([3, 9, 17, 21]),
+            prefill_tokens=rng.choice([5, 40, 64, 200]),
             num_snapshots=rng.choice([0, 2, 4, 8]) if is_hybrid else None,
             share=rng.choice([0.3, 0.7, 0.95]),
         )
