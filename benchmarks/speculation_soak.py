@@ -91,6 +91,7 @@ class Setting:
         is_hybrid = family in ("hybrid", "delta")
         num_stages = rng.randint(1, 4)
         cohorts = rng.choice([num_stages, num_stages, rng.randint(1, 4)])
+        # The smallest pools just hold one request of the whole context: none is refused.
         return cls(
             number=number,
             family=family,
@@ -101,7 +102,7 @@ class Setting:
             depth=rng.choice([1, cohorts, cohorts + 1]),
             lanes="test" if num_stages > 1 and rng.random() < 0.1 else "local",
             varies=rng.random() < 0.5,
-            num_pages=rng.choice([13, 20, 40, 100] if is_hybrid else [10, 16, 30, 100]),
+            num_pages=rng.choice([13, 20, 40, 100] if is_hybrid else [11, 16, 30, 100]),
             num_slots=rng.choice([3, 9, 17, 21]),
             prefill_tokens=rng.choice([5, 40, 64, 200]),
             num_snapshots=rng.choice([0, 2, 4, 8]) if is_hybrid else None,
