@@ -66,17 +66,18 @@ class _Tokens:
         assert step.packed is not None
         batch, width = step.batch, step.batch.verify_width
         rows = step.packed[step.inputs.num_sampling_prefill :]
-        emitted, begin = rows[:, PACKED_EMITTED, None], step.layout.packed_emitted
+        emitted, begin = rows[:, PACKED_EMITTED], step.layout.packed_emitted
         column = torch.arange(width, device=rows.device)
-        is_true = column < emitted
-        row = torch.arange(len(rows), device=rows.device)
+        is_true = (column < emitted[:, None]).flatten()
+        before = batch.verify_offset - 1
+        row = torch.arange(before, before + width * len(rows), width, device=rows.device)
         return cls(
             slots=step.inputs.verify_slots.repeat_interleave(width),
-            positions=((batch.verify_lengths[:, None] + column) * is_true).flatten(),
+            positions=batch.positions[batch.verify_offset :],
             following=rows[:, begin : begin + width].flatten(),
-            is_true=is_true.flatten(),
-            is_followed=is_true.flatten(),
-            last=batch.verify_offset + width * row + emitted[:, 0].clamp_min(1) - 1,
+            is_true=is_true,
+            is_followed=is_true,
+            last=row + emitted.clamp_min(1),
             num_verify=len(rows),
         )
 

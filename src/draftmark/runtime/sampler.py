@@ -23,7 +23,6 @@ from draftmark.runtime.relay import (
     PACKED_EMITTED,
     TOKEN,
     RowLayout,
-    own_places,
 )
 from draftmark.speculation.acceptance import count_emitted
 from draftmark.speculation.synthetic import SyntheticAcceptance
@@ -158,13 +157,15 @@ class Sampler:
         inputs: PlanInputs,
         *,
         rows: Tensor,
+        is_own: Tensor | None,
         hidden: Tensor,
         bad_layer: Tensor,
         directory: SlotDirectory,
         override: Override | None = None,
     ) -> SampledRows:
         """Of the rows that sample: `rows` [M, row_columns] before they do, `hidden` [R, H] of their
-        tokens, and `bad_layer` [M] int64 from the layers of all stages."""
+        tokens, and `bad_layer` [M] int64 from the layers of all stages. `is_own` [B, q] as
+        `own_places` says, None where windows have one place."""
         facts = _RowFacts.of(plan, directory)
         window = _Window.of(rows, inputs, plan.verify_k + 1)
         flags = facts.of_tokens(window.num_prefill, window.width)
@@ -183,10 +184,9 @@ class Sampler:
             token = self._accept_by_coins(self._synthetic, rows, window, token, logits.shape[1])
         if override is not None:
             token = override(logits, token)
-        ends = self._ends.index_select(0, window.slots)
-        is_bad_head = self._is_bad_head(logits, window, rows, ends)
+        is_bad_head = self._is_bad_head(logits, window, is_own)
         bad = bad_layer.masked_fill((bad_layer < 0) & is_bad_head, self._head_layer)
-        packed = self._pack(rows, window, token, bad, ends, inputs=inputs, facts=facts)
+        packed = self._pack(rows, window, token, bad, inputs=inputs, facts=facts)
         if has_penalties:
             self._count(facts, inputs.sampling_slots, packed)
         return SampledRows(
@@ -218,14 +218,12 @@ class Sampler:
         )
         return torch.cat((prefill, replaced.flatten()))
 
-    def _is_bad_head(self, logits: Tensor, window: _Window, rows: Tensor, ends: Tensor) -> Tensor:
-        """[M]: of tokens that may be emitted; `ends` [R] are those of their slots."""
+    def _is_bad_head(self, logits: Tensor, window: _Window, is_own: Tensor | None) -> Tensor:
+        """[M]: of tokens that may be emitted."""
         is_bad = ~op.is_finite(logits, backend=self.backend)
-        if window.width == 1:
+        if is_own is None:
             return is_bad
         prefill, verify = window.split(is_bad)
-        of_rows = window.split(ends)[1][:, 0]
-        is_own = own_places(rows[window.num_prefill :], ends=of_rows, width=window.width)
         return torch.cat((prefill, (verify & is_own).any(1)))
 
     def _pack(
@@ -234,7 +232,6 @@ class Sampler:
         window: _Window,
         token: Tensor,
         bad: Tensor,
-        ends: Tensor,
         *,
         inputs: PlanInputs,
         facts: _RowFacts,
@@ -245,16 +242,17 @@ class Sampler:
         active = rows[:, DONE] == 0
         is_bad = active & (bad >= 0)
         emits = active & (bad < 0)
-        is_end = window.position + 1 >= ends
+        is_end = window.position + 1 >= self._ends.index_select(0, window.slots)
         if facts.has_stop_ids:
             is_end |= self._is_stop(token, window, facts=facts)
         count, ended, pending, tokens = self._emitted(rows, window, token, is_end)
         emitted = count * emits
-        # A prefill row leaves nothing to fold: what it ran is in the state for good.
-        fold = emitted.clone()
-        fold[: window.num_prefill] = 0
-        drafted = rows[:, DRAFTS].clamp_max(window.width - 1) * active
-        drafted[: window.num_prefill] = 0
+        fold, drafted = emitted, rows[:, DRAFTS].clamp_max(window.width - 1) * active
+        if window.num_prefill > 0:
+            # A prefill row leaves nothing to fold: what it ran is in the state for good.
+            fold = emitted.clone()
+            fold[: window.num_prefill] = 0
+            drafted[: window.num_prefill] = 0
         columns = (
             slots,
             inputs.sampling_generations,
@@ -353,3 +351,9 @@ def first_bad_of_rows(bad_layer: Tensor, rows: Tensor, *, num_rows: int) -> Tens
     first = torch.full((num_rows,), _CLEAN, dtype=layers.dtype, device=layers.device)
     first.scatter_reduce_(0, rows, layers, "amin")
     return torch.where(first == _CLEAN, -1, first)
+
+
+def first_bad_of_windows(bad_layer: Tensor, is_own: Tensor) -> Tensor:
+    """The same of windows, `bad_layer` [B, q] int64 -> [B]: of places that `is_own`."""
+    first = bad_layer.masked_fill(~is_own | (bad_layer < 0), _CLEAN).amin(1)
+    return first.masked_fill_(first == _CLEAN, -1)

@@ -103,9 +103,8 @@ class SlotTables:
 
     def store(self, slots: Tensor, positions: Tensor, active: Tensor) -> Tensor:
         """Flat pool index of each token [N]; inside page 0 for those that must not be stored."""
-        column = positions // PAGE_TOKENS
-        page = self.pages[slots, column].to(torch.int64) * active
-        return page * PAGE_TOKENS + positions % PAGE_TOKENS
+        page = self.pages[slots, positions // PAGE_TOKENS]
+        return (positions % PAGE_TOKENS).add_(page, alpha=PAGE_TOKENS).mul_(active)
 
     def _spans(self, plan: StepPlan) -> tuple[PrefillSpan, ...]:
         spans = []

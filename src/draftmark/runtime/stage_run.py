@@ -33,7 +33,12 @@ from draftmark.runtime.inputs import PlanInputs, PrefillInputs, stage_plan
 from draftmark.runtime.memory import Caches
 from draftmark.runtime.relay import RowLayout, RowWords, StepSize, label_of, own_places
 from draftmark.runtime.results import StepPending
-from draftmark.runtime.sampler import Override, Sampler, first_bad_of_rows
+from draftmark.runtime.sampler import (
+    Override,
+    Sampler,
+    first_bad_of_rows,
+    first_bad_of_windows,
+)
 from draftmark.runtime.slots import SlotState, SlotTables
 from draftmark.runtime.staging import StagingRing
 
@@ -131,10 +136,15 @@ class StageRun:
             if row.snapshot >= 0:
                 self._caches.save(row.slot, row.snapshot)
         self._compare(out.hidden, plan, "hidden states")
-        bad = _first_bad(given.words, out.bad_layer, batch, inputs, self.tables.ends)
+        is_own = None
+        if batch.verify_width > 1:
+            ends = self.tables.ends.index_select(0, inputs.verify_slots)
+            rows = given.words.rows[inputs.num_sampling_prefill :]
+            is_own = own_places(rows, ends=ends, width=batch.verify_width)
+        bad = _first_bad(given.words, out.bad_layer, batch, inputs, is_own)
         words = RowWords(given.words.faults, given.words.rows, bad)
         if self._sampler is not None:
-            self._finish(plan, inputs, batch, words, out.hidden, size, pending, override)
+            self._finish(plan, inputs, batch, words, is_own, out.hidden, size, pending, override)
         else:
             self._pass_on(plan, inputs, words, out.hidden, size)
         if self._ends.forward_in is not None:
@@ -222,6 +232,7 @@ class StageRun:
         inputs: PlanInputs,
         batch: Batch,
         words: RowWords,
+        is_own: Tensor | None,
         every_hidden: Tensor,
         size: StepSize,
         pending: StepPending,
@@ -244,6 +255,7 @@ class StageRun:
                 plan,
                 inputs,
                 rows=words.rows,
+                is_own=is_own,
                 hidden=hidden,
                 bad_layer=bad_layer,
                 directory=self._directory,
@@ -334,28 +346,16 @@ class StageRun:
 
 
 def _first_bad(
-    given: RowWords, own: Tensor, batch: Batch, inputs: PlanInputs, ends: Tensor
+    given: RowWords, found: Tensor, batch: Batch, inputs: PlanInputs, is_own: Tensor | None
 ) -> Tensor:
     """First bad layer of each row of the plan [R + B], prefill rows first: what earlier stages
-    found, or what this one did in `own` [N] tokens."""
+    found, or what this one did in `found` [N] tokens, of windows those that `is_own` [B, q]."""
     before, prefill = given.bad_layer, inputs.prefill
-    found = own[batch.verify_offset :].to(torch.int64)
-    if batch.verify_width > 1:
-        found = _first_bad_of_windows(found, given.rows, batch, inputs, ends)
+    own = found[batch.verify_offset :].to(torch.int64)
+    if is_own is not None:
+        own = first_bad_of_windows(own.view(is_own.shape), is_own)
     if prefill is not None:
-        num_prefill = len(before) - len(found)
-        of_tokens = own[: batch.verify_offset].to(torch.int64)
-        found = torch.cat((first_bad_of_rows(of_tokens, prefill.rows, num_rows=num_prefill), found))
-    return torch.where(before >= 0, before, found)
-
-
-def _first_bad_of_windows(
-    found: Tensor, rows: Tensor, batch: Batch, inputs: PlanInputs, ends: Tensor
-) -> Tensor:
-    """[B q] -> [B]."""
-    width = batch.verify_width
-    ends = ends.index_select(0, inputs.verify_slots)
-    is_own = own_places(rows[inputs.num_sampling_prefill :], ends=ends, width=width)
-    found = torch.where(is_own, found.view(-1, width), -1)
-    index = torch.arange(len(found), device=found.device).repeat_interleave(width)
-    return first_bad_of_rows(found.flatten(), index, num_rows=len(found))
+        num_prefill = len(before) - len(own)
+        of_tokens = found[: batch.verify_offset].to(torch.int64)
+        own = torch.cat((first_bad_of_rows(of_tokens, prefill.rows, num_rows=num_prefill), own))
+    return torch.where(before >= 0, before, own)
