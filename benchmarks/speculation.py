@@ -192,16 +192,17 @@ def main() -> None:
     parser.add_argument("--drafts", nargs="+", default=[NO_DRAFTS, "3"])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", help="auto by default")
     parser.add_argument("--threads", type=int, help="of each worker; all cores by default")
     arguments = parser.parse_args()
     if NO_DRAFTS not in arguments.drafts:
         parser.error("the sides lack 0, which the others are compared with")
     options: dict[str, Any] = {"max_context": 1024, "max_running": 16}
-    options |= {"kv_pool_tokens": 32768, "dtype": arguments.dtype}
+    options |= {"kv_pool_tokens": 32768}
+    options |= {name: value for name in ("dtype", "threads") if (value := getattr(arguments, name))}
     rates = asyncio.run(measure(arguments, options))
     rows = rows_of(rates, asyncio.run(record(arguments, options)))
-    print_result(rows, benchmark="speculation", dtype=arguments.dtype, rounds=arguments.rounds)
+    print_result(rows, benchmark="speculation", **vars(arguments))
     sys.exit(0 if is_met(rows) else 1)
 
 
