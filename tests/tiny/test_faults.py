@@ -48,7 +48,7 @@ def draw_long(tiny: InProcess, count: int) -> list[Conversation]:
 
 @pytest.mark.parametrize(
     ("count", "few"),
-    [(24, 6), pytest.param(96, 96, marks=pytest.mark.slow)],
+    [(24, 6), pytest.param(96, 24, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
     ids=["few", "many"],
 )
 def test_each_fault_turns_the_gate_red(tiny: InProcess, count: int, few: int) -> None:

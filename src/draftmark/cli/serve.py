@@ -20,6 +20,7 @@ from draftmark.cli.arguments import (
 from draftmark.core.synthetic import synthetic_mark
 from draftmark.core.torchrun import read_place
 from draftmark.engine.remote import become_worker
+from draftmark.engine.source import SHIPPED
 
 if TYPE_CHECKING:
     from draftmark.server.model import ServedModel
@@ -53,7 +54,9 @@ def run(argv: list[str]) -> int:
         print(f"\n{ready['budget']}\n\nready after {time.monotonic() - began:.1f} s")
         if mark := synthetic_mark(model.synthetic_acceptance):
             print(mark)
-        print(welcome(url, model, has_keys=has_keys), flush=True)
+        shipped = SHIPPED.get(declared.config.model.model)
+        question = _QUESTION if shipped is None else shipped.question
+        print(welcome(url, model, question, has_keys=has_keys), flush=True)
 
     return run_server(declared, announce=announce, progress=_show)
 
@@ -69,23 +72,23 @@ def _quieten() -> None:
         handler.addFilter(lambda record: record.levelno > logging.INFO or record.name not in quiet)
 
 
-def welcome(url: str, model: ServedModel, *, has_keys: bool) -> str:
+def welcome(url: str, model: ServedModel, question: str = _QUESTION, *, has_keys: bool) -> str:
     """What is served where, and a request to paste."""
     return (
         f"{', '.join(model.names)} at {url}/v1, chat page at {url}/\n\n"
-        f"{_request(url, model, has_keys=has_keys)}\n\nCtrl-C stops it.\n"
+        f"{_request(url, model, question, has_keys=has_keys)}\n\nCtrl-C stops it.\n"
     )
 
 
-def _request(url: str, model: ServedModel, *, has_keys: bool) -> str:
+def _request(url: str, model: ServedModel, question: str, *, has_keys: bool) -> str:
     """A curl command: a chat where the model has a template, else a completion."""
     body: dict[str, object] = {"model": model.names[0], "max_tokens": 64, "temperature": 0}
     if model.template is None:
         path = "/v1/completions"
-        body["prompt"] = _QUESTION
+        body["prompt"] = question
     else:
         path = "/v1/chat/completions"
-        body["messages"] = [{"role": "user", "content": _QUESTION}]
+        body["messages"] = [{"role": "user", "content": question}]
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     data = shlex.quote(json.dumps(body))
     return f"curl {url}{path} -H 'Content-Type: application/json'{key} -d {data}"

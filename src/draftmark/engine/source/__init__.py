@@ -52,10 +52,12 @@ class BuiltIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """A model directory inside our own package, read where it lies."""
+    """A model directory inside our own package, read where it lies. `question` is one that it can
+    answer."""
 
     directory: Path
     sampling: Mapping[str, float]
+    question: str
 
 
 _SMOLLM2 = BuiltIn(
@@ -67,7 +69,9 @@ _SMOLLM2 = BuiltIn(
 BUILT_IN: Mapping[str, BuiltIn] = {"smollm2": _SMOLLM2, "smollm2-135m": _SMOLLM2}
 # Greedy: its answers are right or wrong, and at temperature 1 a copied value is soon wrong.
 _TINY = Shipped(
-    directory=Path(__file__).parents[2] / "builtin" / "tiny", sampling={"temperature": 0.0}
+    directory=Path(__file__).parents[2] / "builtin" / "tiny",
+    sampling={"temperature": 0.0},
+    question="Wendy has 12 apples and picks 5 more. How many apples does Wendy have?",
 )
 SHIPPED: Mapping[str, Shipped] = {"tiny": _TINY}
 
