@@ -29,9 +29,9 @@ bad_layer and logits are the same bits on all.
 of an attention layer the pages [num_pages, page_tokens, 2 * kv_heads, head_dim] with keys before
 values, of a recurrent layer a `RecurrentCache` of all slots; of the MTP head its layer's, and the
 hidden states behind pages [num_pages, hidden], which the stage leaves to others. They may hold
-anything, NaN included, where nothing was stored. The forward writes this step's keys and values to `batch.store` before it
-attends, and moves the states of its rows on. Nothing is kept between calls but parameters. A row's
-result does not depend on the other rows of the batch beyond rounding.
+anything, NaN included, where nothing was stored. The forward writes this step's keys and values to
+`batch.store` before it attends, and moves the states of its rows on. Nothing is kept between calls
+but parameters. A row's result does not depend on the other rows of the batch beyond rounding.
 """
 
 from __future__ import annotations

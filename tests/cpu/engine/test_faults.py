@@ -204,8 +204,8 @@ async def test_too_little_memory_proposes_flags_that_fit(harness: Harness) -> No
 
 
 async def test_what_is_not_built_is_refused_before_any_process(harness: Harness) -> None:
-    with pytest.raises(NotBuilt, match="--draft ngram"):
-        await harness.start(draft="ngram")
+    with pytest.raises(NotBuilt, match="--tool-parser"):
+        await harness.start(tool_parser="hermes")
     [client] = harness.clients
     assert (await client.wait_ended()).state == "failed"
     assert client._process is None

@@ -111,7 +111,7 @@ def test_a_shipped_name_is_a_directory_of_the_package(
 ) -> None:
     """It is read where it lies: nothing is fetched, converted or copied."""
     shipped, other = _model_dir(tmp_path / "package" / "toy"), _model_dir(tmp_path / "here" / "toy")
-    toy = Shipped(directory=shipped, sampling={"temperature": 0.5})
+    toy = Shipped(directory=shipped, sampling={"temperature": 0.5}, question="What?")
     monkeypatch.setattr(source_module, "SHIPPED", {"toy": toy})
     monkeypatch.chdir(other.parent)
     found = resolve_source("toy", progress=_quiet, cache=tmp_path / "cache")
@@ -124,7 +124,7 @@ def test_a_shipped_name_is_a_directory_of_the_package(
 def test_missing_files_of_a_shipped_name_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = Shipped(directory=tmp_path / "toy", sampling={})
+    gone = Shipped(directory=tmp_path / "toy", sampling={}, question="What?")
     monkeypatch.setattr(source_module, "SHIPPED", {"toy": gone})
     with pytest.raises(ModelError, match=r"lacks the files of the built-in model toy \(.*toy\)$"):
         resolve_source("toy", progress=_quiet)

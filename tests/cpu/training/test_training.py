@@ -106,7 +106,8 @@ def test_training_stops_where_a_loss_is_not_finite(rows: PackedRows, tmp_path: P
         train.check_finite(trainer.train(batch), trainer.step)
 
 
-def test_training_learns(rows: PackedRows, tmp_path: Path) -> None:
+def test_training_learns(rows: PackedRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "WARMUP_STEPS", 60)
     batch = Batch(*(x[:2, :256] for x in rows[0].tensors()))
     trainer = make_trainer(tmp_path)
     trainer.step = 2  # past most of the warm-up's and before the decay's small rates
